@@ -85,7 +85,7 @@ class CheckpointStorage(ABC):
         return Listed(name, size, str(size))
 
     def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
-        """As `read`, of the very object that was found, as far as the storage can tell; whatever it is called.
+        """As `read`, of the very object that was found, as far as the storage knows; whatever it is called.
 
         Raises:
             NotFoundError: it is gone.

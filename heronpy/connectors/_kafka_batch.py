@@ -42,14 +42,14 @@ class OffsetRange:
         """
         reader = PartitionReader(Partitions(self.reading), self.partition, None, dead_letter)
         try:
-            heard_s = time.monotonic()
+            received_s = time.monotonic()
             while not reader.ended:
                 before = reader.position
                 if records := reader.read(_CHUNK_MESSAGES):
                     yield Chunk([record.value for record in records], [record.time_ms for record in records])
                 if reader.position != before:
-                    heard_s = time.monotonic()
-                elif time.monotonic() > heard_s + _SILENCE_MAX_S:
+                    received_s = time.monotonic()
+                elif time.monotonic() > received_s + _SILENCE_MAX_S:
                     what = f"nothing of {reader.where}@{before[0]} came in {_SILENCE_MAX_S:g} s"
                     raise UnavailableError(f"{self.reading.cluster.who}: {what}")
                 else:

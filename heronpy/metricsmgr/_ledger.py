@@ -84,7 +84,7 @@ class Source(Struct):
     container: int
     pid: int = 0
     started_ms: int = 0
-    heard_s: float = 0.0
+    received_s: float = 0.0
     """When the receiver last received from it, on the receiver's clock."""
     latest: dict[str, float] = field(default_factory=dict)
     """Gauges and means of its present life, by name."""
@@ -154,7 +154,7 @@ class Source(Struct):
         )
         sums.sequence, sums.counters, sums.means, sums.time_ms = report.sequence, counters, means, report.time_ms
         sums.sketches = sketches
-        self.heard_s = now_s
+        self.received_s = now_s
         if present:
             self.latest.update(gauges)
             self.latest.update(mean_values)
@@ -246,7 +246,7 @@ class Ledger:
         source = self._sources.get(report.source)
         if source is None:
             if len(self._sources) >= self._sources_max:
-                self.forget(min(self._sources.values(), key=lambda s: s.heard_s).id)
+                self.forget(min(self._sources.values(), key=lambda s: s.received_s).id)
             source = self._sources[report.source] = Source(report.source, report.component, report.container)
         return source.add(report, now_s)
 

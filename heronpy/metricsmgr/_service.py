@@ -142,7 +142,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         now_s = time.monotonic()
         with self._ledger_lock:
             for source in list(self._ledger):
-                silent = now_s - source.heard_s > STALE_INTERVALS * self._interval_s
+                silent = now_s - source.received_s > STALE_INTERVALS * self._interval_s
                 if silent and not self._expected(source.id, source.component):
                     self._ledger.forget(source.id)
             return [

@@ -56,7 +56,7 @@ class Sessions:
         """
         if not self.id:
             if not self._server_s:
-                self._heard(self._api.get("/version", timeout_s=timeout_s))
+                self._set_clock(self._api.get("/version", timeout_s=timeout_s))
             name = f"heron-session-{uuid.uuid4().hex[:20]}"
             lease = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -164,9 +164,9 @@ class Sessions:
 
     def _keep(self, answer: Answer) -> None:
         self._lease = answer.body
-        self._heard(answer)
+        self._set_clock(answer)
 
-    def _heard(self, answer: Answer) -> None:
+    def _set_clock(self, answer: Answer) -> None:
         self._server_s, self._answered_s = answer.server_s or time.time(), time.monotonic()
 
     def _now(self) -> str:

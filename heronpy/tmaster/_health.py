@@ -112,7 +112,7 @@ class HealthMonitor:
         silent = []
         for process in _reporting(packing):
             source = metrics.ledger.get(process)
-            silent_s = now_s - (source.heard_s if source is not None else self._started_s)
+            silent_s = now_s - (source.received_s if source is not None else self._started_s)
             if silent_s > self._silent_s:
                 silent.append(Silence(process, silent_s))
         return silent

@@ -75,7 +75,7 @@ class Metrics:
     def rates(self, source: Source, now_s: float) -> dict[str, float]:
         """Counters per second, now."""
         rates = source.rates()
-        if now_s - source.heard_s > STALE_INTERVALS * self._interval_s:
+        if now_s - source.received_s > STALE_INTERVALS * self._interval_s:
             return dict.fromkeys(rates, 0.0)
         return rates
 

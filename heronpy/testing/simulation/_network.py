@@ -116,7 +116,7 @@ class End:
         self._arriving_bytes = 0
         self._scheduled = False
         self._pending: tuple[bytes, Call] | None = None
-        self._heard_ns = self._loop.now_ns
+        self._received_ns = self._loop.now_ns
         process.on_death.append(self._died)
         self._keepalive()
 
@@ -207,7 +207,7 @@ class End:
             return
         self._arriving.popleft()
         self._arriving_bytes -= len(data)
-        self._heard_ns = self._loop.now_ns
+        self._received_ns = self._loop.now_ns
         self.other._push()
         self.received(data)
         self.deliver_soon()
@@ -219,8 +219,8 @@ class End:
         source, destination = self.host, getattr(self, "other", self).host
         cut = self._network.is_cut(source, destination) or self._network.is_cut(destination, source)
         if not cut and not (hasattr(self, "other") and self.other.process.stopped):
-            self._heard_ns = self._loop.now_ns
-        if self._loop.now_ns - self._heard_ns > KEEPALIVE_S * 1e9:
+            self._received_ns = self._loop.now_ns
+        if self._loop.now_ns - self._received_ns > KEEPALIVE_S * 1e9:
             self.lost()
             return
         self.process.after(_CHECK_S * (0.9 + 0.2 * self._rng.random()), self._keepalive)
