@@ -88,7 +88,7 @@ class TestRedisStreamSink(TransactionalSinkKit):
         writer = open_transactional(sink)
         output = prepared(writer, 1, elements[:1])
         self._client.flushall()
-        with pytest.raises(CheckpointError, match="nobody knows"):
+        with pytest.raises(CheckpointError, match="it is unknown"):
             writer.commit(output)
         self.check([])
 

@@ -116,7 +116,7 @@ class SqlKit(TransactionalSinkKit):
         output = prepared(writer, 1, elements[:1])
         with self._engine.begin() as connection:
             connection.execute(sqlalchemy.text("DELETE FROM heron_sink_progress"))
-        with pytest.raises(CheckpointError, match="nobody knows"):
+        with pytest.raises(CheckpointError, match="it is unknown"):
             writer.commit(output)
         self.check([])
 

@@ -85,7 +85,7 @@ class TestKafkaSink(TransactionalSinkKit):
         progress = f"{self._topic}-heron-progress"
         kafka.delete_topic(progress)
         other = KafkaSink(kafka.servers, self._topic, progress_topic=f"{progress}-2")
-        with pytest.raises(CheckpointError, match="nobody knows"):
+        with pytest.raises(CheckpointError, match="it is unknown"):
             open_transactional(other, task=1, epoch=2).recover([output])
         self.check([])
 
