@@ -71,7 +71,7 @@ def program_of(plan: BatchPlan, span: int | None) -> str:
     views = sorted((node.store_name, node.monoid.signature) for node in outputs if isinstance(node, StoreNode))
     sinks = sorted(node.stage for node in outputs if isinstance(node, SinkNode))
     archives = sorted(node.stage for node in plan.archives())
-    return hashlib.sha256(repr((views, sinks, archives, span)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((views, sinks, archives, span, plan.reach_ms)).encode()).hexdigest()[:16]
 
 
 def find_changes(

@@ -251,6 +251,7 @@ def undone(
     work: Work,
     dirty: Collection[int],
     span: int | None,
+    reach: int,
     views: Mapping[str, str],
     sinks: Collection[str],
 ) -> list[int]:
@@ -261,6 +262,7 @@ def undone(
         work: what was to do.
         dirty: see `Manifest.todo`.
         span: how many batches follow; None: all.
+        reach: how many batches after it an element can be seen in.
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
     """
@@ -271,7 +273,8 @@ def undone(
         if dirty and (later := next(manifest.batches.between(work.closable + 1, None), None)) is not None:
             left.add(later[0])  # done before what it follows from was, which this run was not to go on to
         first = min(left, default=work.closable + 1)
-        return sorted(left | {batch for batch in dirty if batch >= first or batch > work.closable})
+        # Windows may reach into a batch without input: nothing else would lead to it when it is complete.
+        return sorted(left | {batch for batch in dirty if batch >= first or batch + reach > work.closable})
     waiting = {batch for batch in dirty if batch + span > work.closable}
     return sorted(waiting | left | {batch for batch in dirty if any(batch + i in left for i in range(span + 1))})
 

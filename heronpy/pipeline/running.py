@@ -198,10 +198,11 @@ class _Run:
         self._report_lost(work, self._plan.lookback_ms)
         self._block(work, lookback)
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
-        remember(manifest, found, program_of(self._plan, span), undone(manifest, work, found.dirty, span, views, sinks))
+        left = undone(manifest, work, found.dirty, span, reach, views, sinks)
+        remember(manifest, found, program_of(self._plan, span), left)
         self._compute(work, lookback, input_sizes)
         self._report.blocked = work.blocked
-        manifest.todo = undone(manifest, work, found.dirty, span, views, sinks)
+        manifest.todo = undone(manifest, work, found.dirty, span, reach, views, sinks)
         upto = committed_watermark(manifest, work, ())
         if upto != manifest.committed_watermark and (work.fingerprints or len(manifest.batches)):
             manifest.committed_watermark = upto

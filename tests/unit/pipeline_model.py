@@ -42,7 +42,6 @@ from tests.unit.memory_storage import MemoryStorage
 
 LENGTH_MS = 10_000
 WINDOW_MS = 15_000
-_NUMBERS = itertools.count()
 _OPERATIONS = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
 Rows = dict[str, tuple[str, int]]
 """Key and time by id."""
@@ -138,11 +137,23 @@ class World:
         windows: bool = False,
         reduced: bool = False,
         live: Path | None = None,
+        first: int = 0,
     ) -> None:
+        """Nothing is archived yet.
+
+        Args:
+            directory: the job's.
+            archives: how many there are.
+            windows: whether there is a view of windows.
+            reduced: whether there are views of reductions over everything, before and after windows.
+            live: of the live view, if there is one.
+            first: the number of the first row. Key, time and whether it is written twice follow from a row's number.
+        """
         self.directory = directory
         self._live = None if live is None else SqliteStore(live)
         self.archives, self.windows, self.reduced = archives, windows, reduced
         self.views = ["counts", "again"]
+        self._numbers = itertools.count(first)
         self.rows: list[Rows] = [{} for _ in range(archives)]
         """By archive, all that was ever written."""
         self.upto = -1
@@ -189,7 +200,7 @@ class World:
         writer, rows = self._writers[archive], self.rows[archive]
         for batch in batches:
             for _ in range(count):
-                n = next(_NUMBERS)
+                n = next(self._numbers)
                 rows[f"e{n}"] = key, time_ms = f"k{n % 3}", batch * LENGTH_MS + (n * 7919) % LENGTH_MS
                 for _ in range(2 if n % 5 == 0 else 1):
                     writer.add(f"e{n}", time_ms, key)

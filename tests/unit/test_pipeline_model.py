@@ -153,7 +153,8 @@ def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
     small(monkeypatch, chance)
     live = None if isinstance(place[0], Path) else tmp_path / "live"
     windows, archives, reduced = chance.random() < 0.5, chance.choice([1, 1, 2]), chance.random() < 0.5
-    world = World(place[0], archives=archives, windows=windows, reduced=reduced, live=live)
+    first = chance.randrange(LENGTH_MS)
+    world = World(place[0], archives=archives, windows=windows, reduced=reduced, live=live, first=first)
     campaign = Campaign(world, place[1], chance)
     try:
         for _ in range(12 if SEEDS < 10 else 40):
@@ -232,7 +233,8 @@ def test_of_two_runs_in_a_store_at_once_one_counts(tmp_path: Path, monkeypatch: 
     chance, operations = random.Random(seed), model(monkeypatch)
     small(monkeypatch, chance)
     place, live = store(monkeypatch, operations), tmp_path / "live"
-    world = World(place, windows=chance.random() < 0.5, reduced=chance.random() < 0.5, live=live)
+    windows, reduced, first = chance.random() < 0.5, chance.random() < 0.5, chance.randrange(LENGTH_MS)
+    world = World(place, windows=windows, reduced=reduced, live=live, first=first)
     world.write(*range(6), upto=5)
     world.run()
     world.write(2, 6, 7, upto=7)
@@ -319,6 +321,36 @@ def test_a_history_of_which_nothing_was_kept_is_computed_once_more(
     assert world.run().batches == [13]
     world.check()
     world.check_settled()
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_batch_that_only_windows_reach_into_is_computed_once_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path, windows=True, reduced=reduced)
+    world.views = []
+    world.write(0, 1, count=4, upto=1)
+    assert world.run().batches == [0, 1]
+    world.write(3, upto=3)
+    assert world.run().batches == [2, 3]  # of the second, a window ends in the third, which has no rows of its own
+    world.check()
+    world.write(upto=5)
+    assert world.run().batches == [4, 5]
+    world.check()
+    world.check_settled()
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_longer_windows_reach_into_batches_that_the_former_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path, windows=True, reduced=reduced)
+    world.write(0, count=4, upto=6)
+    assert world.run().batches == [0, 1, 2]
+    monkeypatch.setattr("tests.unit.pipeline_model.WINDOW_MS", 30_000)
+    assert world.run().batches == [3]
 
 
 def test_batches_after_a_late_one_are_computed_though_a_run_was_not_to_go_so_far(
