@@ -93,6 +93,8 @@ class BenchConfig:
     """Unacked tuples per spout task, with at-least-once; None leaves it to the engine."""
     tls: bool = True
     """Whether the links between containers are encrypted; False only to see what that costs."""
+    counted_apart: bool = False
+    """At most once: count tuples as effectively once has to, apart from words, to compare the two."""
     floor: bool = True
     """Whether to measure the floor; there is none for rtac."""
 
@@ -263,6 +265,7 @@ def _running_topology(config: BenchConfig, place: Place, probes: Path) -> Iterat
         keys=config.keys,
         checkpoint_interval_s=config.checkpoint_interval_s,
         max_spout_pending=config.max_spout_pending,
+        counted_apart=config.counted_apart,
         directory=probes,
     )
     properties: dict[str, float] = {}

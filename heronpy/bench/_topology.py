@@ -28,6 +28,8 @@ RATE = "bench.rate"
 """Configuration key: tuples per second and spout task; 0 for as many as possible."""
 KEYS = "bench.keys"
 """Configuration key: how many different words there are."""
+COUNTED_APART = "bench.counted.apart"
+"""Configuration key: whether bolts count tuples apart from words in every mode, as they have to effectively once."""
 
 STAMP = "~"
 """The first character of a word that is a time (ns, CLOCK_MONOTONIC): no random word has it."""
@@ -159,13 +161,12 @@ class AckingCountBolt(CountBolt):
         self.ack(tup)
 
 
-class StatefulCountBolt(CountBolt):
-    """The same, and the map is state by key. The tuples are counted apart: the map belongs to the task's thread."""
+class CountingApartBolt(CountBolt):
+    """The same, and the tuples are counted apart."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._number = 0
         super().initialize(config, context)
-        self._counts = context.keyed_state("counts")
 
     def process(self, tup: Tuple) -> None:
         self._number += 1
@@ -177,6 +178,14 @@ class StatefulCountBolt(CountBolt):
 
     def _executed(self) -> dict[str, int]:
         return {"count": self._number}
+
+
+class StatefulCountBolt(CountingApartBolt):
+    """The same, and the map is state by key, which no other thread may add up."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self._counts = context.keyed_state("counts")
 
 
 _CLASSES: dict[str, tuple[type[Spout], type[Spout], type[Bolt]]] = {
@@ -196,6 +205,8 @@ def add_word_count(
 ) -> None:
     """The components of the word count."""
     at_full_speed, at_a_rate, bolt = _CLASSES[reliability]
+    if config[COUNTED_APART] and bolt is CountBolt:
+        bolt = CountingApartBolt
     words = builder.add_spout(SPOUT, at_a_rate if paced else at_full_speed, spouts, config=config)
     builder.add_bolt(BOLT, bolt, bolts, inputs={words: Grouping.fields("word")}, config=config)
 
@@ -211,6 +222,7 @@ def build(
     keys: int,
     checkpoint_interval_s: float,
     max_spout_pending: int | None,
+    counted_apart: bool,
     directory: Path,
 ) -> TopologyBuilder:
     """The topology to measure.
@@ -221,9 +233,10 @@ def build(
         rate: Tuples per second of all spout tasks together; None for as many as possible.
         keys: How many different words there are.
         checkpoint_interval_s: Effectively once.
+        counted_apart: Whether bolts at most once run the user code of those effectively once.
     """
     builder = TopologyBuilder(NAME)
-    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts, KEYS: keys}
+    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts, KEYS: keys, COUNTED_APART: counted_apart}
     add(builder, spouts, bolts, reliability, rate is not None, config)
     settings: dict[str, Any] = {
         api_constants.TOPOLOGY_STMGRS: containers,

@@ -108,7 +108,7 @@ class Tracked(DictLike):
         self._garbage: list[Values] = []
         self._read_back: set[type] = set()
         self._spill: Spill | None = None  # where what is committed may go to a file
-        self._known: Any = _ABSENT  # a key that was found below the front
+        self._known: Any = _ABSENT  # the key that was found last: it need not be looked for again to be written
         self._checked: Any = _ABSENT  # a key that belongs to this task
         self._new_front({}, {})
 
@@ -117,15 +117,15 @@ class Tracked(DictLike):
     def __getitem__(self, key: Any) -> Any:
         front = self._front
         if key in front:
+            self._known = key
             return front[key]
         value = self._read_below(key)
         return self._missing(key) if value is _ABSENT else value
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        front = self._front
-        if key not in front and key is not self._known:
+        if key is not self._known and key not in self._front:
             self._enter(key)
-        front[key] = value
+        self._front[key] = value
 
     def __delitem__(self, key: Any) -> None:
         below = self._is_below(key)
@@ -165,6 +165,7 @@ class Tracked(DictLike):
         """As of a dict: a missing key is `default`, not the state's."""
         front = self._front
         if key in front:
+            self._known = key
             return front[key]
         value = self._read_below(key)
         if value is _ABSENT:

@@ -17,7 +17,7 @@ BYTES_AT_FIRST = 128 << 10
 """While the rate is not known. It is after a second or two, and until then a slow bolt gets no more than this."""
 BYTES_MIN = 8 << 10
 """Whatever the rate: some batches, so that a reader need not wait for one."""
-FRAME_BYTES_MAX = 64 << 10
+FRAME_BYTES_MAX = 256 << 10
 """Of a frame to an instance."""
 _FRAME_BYTES_MIN = 2 << 10
 _FRAMES = 16

@@ -92,7 +92,7 @@ def test_a_new_outbox_of_the_same_name_is_not_known() -> None:
 def test_frames_for_a_slow_reader_are_short() -> None:
     assert frame_bytes(LEAST) == 2 << 10
     assert frame_bytes(256 << 10) == 16 << 10
-    assert frame_bytes(MOST) == 64 << 10
+    assert frame_bytes(MOST) == 256 << 10
 
 
 def test_an_outbox_counts_what_has_left() -> None:
