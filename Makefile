@@ -38,7 +38,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-history bench-hosts bench-tracker \
-	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server helm-client image-tools yarn-server hdfs-server java constraints
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server helm-client image-tools slurm-server yarn-server hdfs-server cluster-servers java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -201,6 +201,14 @@ hosts-tools:
 	@command -v nft >/dev/null && command -v ip >/dev/null || { $(call apt_install,nftables iproute2); } \
 		|| echo "not installed: nftables or iproute2; the tests that need several hosts will be skipped" >&2
 
+slurm-server: ## install Debian's Slurm and munge, for the tests of that scheduler (root)
+	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null \
+		|| { $(call apt_install,slurm-wlm); } \
+		|| echo "not installed: slurm-wlm; the tests on Slurm will be skipped" >&2
+
+# Each can be had alone; without it, its tests are skipped with the reason.
+cluster-servers: servers hosts-tools slurm-server yarn-server hdfs-server k8s-server helm-client image-tools s3-server ## all servers of test-clusters, once on a new machine (root, Go and Maven; takes minutes)
+
 # Debian has no Kafka: its jars come by Maven, once for all checkouts.
 kafka-server:
 	@[ -n "$${HERON_TEST_KAFKA_JARS:-}" ] || [ -d "$(KAFKA_JARS)" ] || { \
@@ -212,7 +220,8 @@ kafka-server:
 		{ mv -T "$$new/jars" "$(KAFKA_JARS)" 2>/dev/null || [ -d "$(KAFKA_JARS)" ]; }; } \
 		|| echo "not installed: Kafka; the tests that need it will be skipped" >&2
 
-# Not among `servers`: building it takes minutes of CPU. The tests of S3 find it by HERON_TEST_VERSITYGW or on the PATH.
+# Not among `servers`: building it takes minutes of CPU. Once built, the tests of this checkout use it.
+export HERON_TEST_VERSITYGW := $(or $(HERON_TEST_VERSITYGW),$(wildcard $(abspath $(BUILD)/bin/versitygw)))
 s3-server: ## build versitygw, the S3 server of the tests, into build/bin (once; needs Go)
 	@[ -x $(BUILD)/bin/versitygw ] || GOBIN=$(abspath $(BUILD)/bin) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	@echo "export HERON_TEST_VERSITYGW=$(abspath $(BUILD)/bin/versitygw)"
