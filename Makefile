@@ -207,7 +207,8 @@ slurm-server: ## install Debian's Slurm and munge, for the tests of that schedul
 		|| echo "not installed: slurm-wlm; the tests on Slurm will be skipped" >&2
 
 # Each can be had alone; without it, its tests are skipped with the reason.
-cluster-servers: servers hosts-tools slurm-server yarn-server hdfs-server k8s-server helm-client image-tools s3-server ## all servers of test-clusters, once on a new machine (root, Go and Maven; takes minutes)
+cluster-servers: $(VENV)/.installed-dev servers hosts-tools slurm-server yarn-server hdfs-server k8s-server helm-client image-tools s3-server ## all servers of test-clusters, once on a new machine (root, Go and Maven; takes minutes)
+	@$(BIN)/python -c 'import kubernetes_validate' 2>/dev/null || $(PIP) kubernetes-validate  # objects against Kubernetes' own schemas
 
 # Debian has no Kafka: its jars come by Maven, once for all checkouts.
 kafka-server:
