@@ -17,11 +17,13 @@ container's certificate and becomes the executor. SIGTERM ends it gracefully. Ex
          there is no such Python), and where Python finds no heronpy, another attempt is of no use (`is_unusable`)
 """
 
+from heronpy.container._bootstrap import BYTES_MAX as BOOTSTRAP_BYTES_MAX
 from heronpy.container._bootstrap import Bootstrap, bootstrap_document
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets
 from heronpy.container._ending import TRY_AGAIN, is_unusable
 
 __all__ = [
+    "BOOTSTRAP_BYTES_MAX",
     "TRY_AGAIN",
     "Bootstrap",
     "bootstrap_document",

@@ -105,6 +105,29 @@ def issue(tls: Path, topology_id: str, identity: str, *, days: int) -> None:
     write_secret(path, _issue(key, ca, topology_id, identity, days))
 
 
+def issued(ca_key: bytes, ca: bytes, topology_id: str, identity: str, *, days: int) -> bytes:
+    """Key and certificate of one identity, PEM, by an authority whose key is in no file here.
+
+    Args:
+        ca_key: Of the authority, PEM.
+        ca: Its certificate, PEM.
+        topology_id: Whose authority it is.
+        identity: Whom the certificate is for.
+        days: How long it is valid.
+
+    Raises:
+        StateError: the key or the certificate is damaged, or the key is of another kind.
+    """
+    try:
+        key = serialization.load_pem_private_key(ca_key, password=None)
+        certificate = x509.load_pem_x509_certificate(ca)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise StateError(f"the authority of {topology_id} is damaged ({type(e).__name__})") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise StateError(f"the key of the authority of {topology_id} is not an ECDSA key")
+    return _issue(key, certificate, topology_id, identity, days)
+
+
 def request(identity: str) -> tuple[bytes, bytes]:
     """A new key, and a request for a certificate for it, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())

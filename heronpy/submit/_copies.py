@@ -15,7 +15,7 @@ from pathlib import Path
 
 import heron_scheduler
 
-from heronpy.errors import HeronError, StateError, UnavailableError
+from heronpy.errors import HeronError, StateError, UnavailableError, UntrustedError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, StateManager, open_statemgr, records
@@ -92,4 +92,10 @@ def adopted(launch: Launch, *, needs_secrets: bool) -> Launch:
         if needs_secrets:
             raise
         log.info("%s is found without its secrets: %s", launch.topology, e)
+        return launch
+    # A copy that was made before has been compared with what the cluster has; the state manager may say something else.
+    if not launch.config.security.tls and Launch.load(launch.dir).config.security.tls:
+        raise UntrustedError(
+            f"the state manager says that {launch.topology} has no certificates, and its copy in {launch.dir} has them"
+        )
     return launch

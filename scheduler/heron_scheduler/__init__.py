@@ -22,7 +22,7 @@ from heron_scheduler._client import (
     start,
     update,
 )
-from heron_scheduler._direct import LOCK, LOCK_TIMEOUT_S, adopt, means_to_run
+from heron_scheduler._direct import LOCK, LOCK_TIMEOUT_S, adopt, hands_over, means_to_run, read_bootstrap
 from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._local import LocalScheduler
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler, scheduler_of
@@ -38,12 +38,14 @@ __all__ = [
     "containers",
     "end_processes",
     "ensure_service",
+    "hands_over",
     "has_service",
     "job_links",
     "kill",
     "launch_service",
     "means_to_run",
     "owned_by",
+    "read_bootstrap",
     "remove_engine_state",
     "renew_secrets",
     "restart",

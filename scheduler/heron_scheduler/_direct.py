@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
@@ -25,6 +26,9 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
 from heronpy.security import write_secret
 from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr, records
+
+if TYPE_CHECKING:
+    from heronpy.container import Bootstrap
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +198,33 @@ def adopt(launch: Launch) -> None:
         if begun is not None:
             shutil.rmtree(begun, ignore_errors=True)
     _sweep(above)
+
+
+def read_bootstrap(launch: Launch) -> Bootstrap:
+    """Container 0's bootstrap file, as the cluster has it: the token, the key of the authority, the launch values.
+
+    Args:
+        launch: Which topology, and its scheduler. If the state manager says that, the scheduler must be the caller's.
+
+    Raises:
+        NotFoundError: the cluster has none of it, or it hands over nothing at all.
+        UnavailableError: it does not give it to this user, or does not answer.
+        ConfigError: it is damaged, or of another version of heronpy.
+        UntrustedError: it is of another topology, or of one that has TLS where `launch` has none.
+    """
+    from heron_scheduler._bootstrap import checked  # here: few commands adopt anything
+
+    return checked(launch, _scheduler(launch).read_bootstrap())
+
+
+def hands_over(scheduler: str) -> bool:
+    """Whether a cluster with this scheduler has what `read_bootstrap` reads.
+
+    Raises:
+        NotFoundError: there is no such scheduler.
+        ConfigError: what the entry point names is not a scheduler.
+    """
+    return scheduler_of(scheduler).read_bootstrap is not Scheduler.read_bootstrap
 
 
 def _put(begun: Path, directory: Path) -> None:

@@ -151,7 +151,7 @@ class Scheduler(ABC):
             UnavailableError: the cluster does not answer.
         """
 
-    def adopt(self, directory: Path) -> None:  # optional: where there is one machine, there is nothing to adopt
+    def adopt(self, directory: Path) -> None:
         """Put the topology's token and certificates (`tls/`) into a directory of this machine, which has launch.json.
 
         For commands on a machine from which the topology was not submitted.
@@ -159,6 +159,20 @@ class Scheduler(ABC):
         Raises:
             NotFoundError: the cluster has no secrets of it.
             UnavailableError: it does not give them to this user.
+            UntrustedError: they are of another topology, or of one that has TLS where `self.launch` has none.
+        """
+        from heron_scheduler._bootstrap import write_secrets  # here: few commands adopt anything
+
+        write_secrets(self.launch, self.read_bootstrap(), directory)
+
+    def read_bootstrap(self) -> bytes:  # optional: where there is one machine, there is nothing to adopt
+        """Container 0's bootstrap file, as the cluster has it; by the id of the topology, and nothing else of it.
+
+        For `adopt`, and for a Tracker on a machine from which the topology was not submitted.
+
+        Raises:
+            NotFoundError: the cluster has none of it.
+            UnavailableError: it does not give it to this user.
         """
         raise NotFoundError(
             f"topology {self.launch.topology} was submitted from another HERON_HOME, and scheduler "

@@ -79,7 +79,8 @@ class Pod:
             return {path: base64.b64decode(data[key]) for key, path in places.items()}
         if "configMap" in source:
             data = self.api.get(self.path("configmaps", source["configMap"]["name"])).body["data"]
-            return {name: value.encode() for name, value in data.items()}
+            places = {item["key"]: item["path"] for item in source["configMap"].get("items", [])}
+            return {path: data[key].encode() for key, path in (places or {key: key for key in data}).items()}
         if "serviceAccountToken" in source:
             owner = {"kind": "Pod", "apiVersion": "v1", "name": self.name, "uid": self.pod["metadata"]["uid"]}
             request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}

@@ -67,7 +67,29 @@ def test_its_rights_are_those_of_the_file() -> None:
             if one["kind"] == "Role"
         }
 
-    assert rules(objects(rendered(*FULL))) == rules(objects((DEPLOY / "kubernetes/rbac.yaml").read_text()))
+    everything = rules(objects(rendered(*FULL, "tracker.adopt=true")))
+    assert everything == rules(objects((DEPLOY / "kubernetes/rbac.yaml").read_text()))
+
+
+def test_the_tracker_may_read_secrets_only_if_it_adopts_topologies() -> None:
+    def may(found: list[dict[str, Any]]) -> dict[str, set[str]]:
+        """What the Tracker's service account may do, by kind."""
+        rules = {one["metadata"]["name"]: one["rules"] for one in found if one["kind"] == "Role"}
+        (pod,) = (
+            one["spec"]["template"]["spec"]
+            for one in found
+            if one["kind"] == "Deployment" and one["metadata"]["name"] == "one-tracker"
+        )
+        bound = [
+            one["roleRef"]["name"]
+            for one in found
+            if one["kind"] == "RoleBinding" and one["subjects"][0]["name"] == pod["serviceAccountName"]
+        ]
+        return {kind: set(rule["verbs"]) for name in bound for rule in rules[name] for kind in rule["resources"]}
+
+    follows = {"configmaps": {"get", "list", "watch"}, "leases": {"get", "list", "watch", "delete"}}
+    assert may(objects(rendered(*FULL))) == follows
+    assert may(objects(rendered(*FULL, "tracker.adopt=true"))) == {**follows, "secrets": {"get"}}
 
 
 def test_no_container_of_it_has_more_rights_than_it_needs() -> None:
@@ -84,11 +106,20 @@ def test_a_tracker_without_a_token_is_refused() -> None:
     assert "tracker.tokenSecret names a Secret with the key `token`" in rendered(check=False)
 
 
-def test_the_trackers_configuration_is_one(tmp_path: Path) -> None:
-    (config,) = (one for one in objects(rendered(*FULL)) if one["metadata"]["name"] == "one-tracker" and "data" in one)
+@pytest.mark.parametrize("adopt", [False, True])
+def test_the_trackers_configuration_is_one(tmp_path: Path, adopt: bool) -> None:
+    found = objects(rendered(*FULL, f"tracker.adopt={str(adopt).lower()}"))
+    (config,) = (one for one in found if one["metadata"]["name"] == "one-tracker" and "data" in one)
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)
     text = config["data"]["heron_tracker.yaml"].replace("/run/heron/work/home/token", str(token))
-    (tmp_path / "tracker.yaml").write_text(text)
-    assert load_config(tmp_path / "tracker.yaml", home=tmp_path).statemgrs[0].spec.type == "kubernetes"
+    (tmp_path / "kubernetes").mkdir()
+    (tmp_path / "kubernetes/cluster.yaml").write_text(config["data"]["cluster.yaml"])
+    (tmp_path / "tracker.yaml").write_text(text.replace("/run/heron/conf", str(tmp_path)))
+    tracker = load_config(tmp_path / "tracker.yaml", home=tmp_path)
+    assert tracker.statemgrs[0].spec.type == "kubernetes"
+    assert [cluster.name for cluster in tracker.adopt] == (["kubernetes"] if adopt else [])
+    for cluster in tracker.adopt:
+        assert cluster.statemgr == tracker.statemgrs[0].spec
+        assert cluster.scheduler_config["heron.kubernetes.scheduler.namespace"] == "streams"

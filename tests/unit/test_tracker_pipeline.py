@@ -16,6 +16,7 @@ from heronpy.errors import UnavailableError
 from heronpy.pipeline.record import Archived, Done, Drifted, Letters, Reconciled, Record, Run, Viewed
 from heronpy.plan import BATCH_SIDE_KEY, COMPLETE_BEFORE_METRIC, BatchSide, batch_side_of, key_value
 from heronpy.proto import state_pb2, tmaster_pb2, topology_pb2
+from heronpy.runtime import Launch
 from heronpy.statemgr import Kind
 
 MINUTE = 60_000
@@ -116,8 +117,11 @@ class Answers(Tmasters):
     """A Topology Master that says this."""
 
     def __init__(self, values: dict[str, float] | None) -> None:
-        super().__init__()
+        super().__init__(self.no_launch)
         self.values = values
+
+    async def no_launch(self, topology: Topology) -> Launch:
+        raise AssertionError("no connection is made")
 
     async def metrics(self, topology: Topology, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.MetricsReply:
         assert list(request.metrics) == [COMPLETE_BEFORE_METRIC]

@@ -7,16 +7,26 @@ OpenAPI page, `/docs`. Any number of Trackers can follow the same state managers
 """
 
 from heron_tracker._app import TrackerApp, create_app
-from heron_tracker._config import ExtraLink, StateManagerConfig, TrackerConfig, load_config, local_state
+from heron_tracker._config import (
+    AdoptedCluster,
+    ExtraLink,
+    StateManagerConfig,
+    TrackerConfig,
+    adopted_clusters,
+    load_config,
+    local_state,
+)
 from heron_tracker._query_parse import QueryError
 from heron_tracker._query_parse import parse as parse_query
 
 __all__ = [
+    "AdoptedCluster",
     "ExtraLink",
     "QueryError",
     "StateManagerConfig",
     "TrackerApp",
     "TrackerConfig",
+    "adopted_clusters",
     "create_app",
     "load_config",
     "local_state",

@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 import heronpy
 from heron_tracker import _routes_actions, _routes_files, _routes_metrics, _routes_topologies, _routes_tracker
 from heron_tracker._config import TrackerConfig
+from heron_tracker._credentials import make_directory
 from heron_tracker._guards import DeliberateChanges, TokenRequired, unknown_host
 from heron_tracker._middleware import Timed
 from heron_tracker._tracker import Tracker
@@ -66,6 +67,8 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
         config: The configuration.
         ui: The folder of the web UI, served at `/` if there is an index.html in it.
     """
+    if config.adopt and config.adopt_directory is not None:
+        make_directory(config.adopt_directory)  # before anything is served: it is the operator's to mend
     tracker = Tracker(config)
 
     @contextlib.asynccontextmanager

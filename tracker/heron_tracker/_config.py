@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import heron_scheduler
 import yaml
 
 from heronpy.config import KIB
@@ -21,6 +22,8 @@ from heronpy.runtime import StatemgrSpec
 PORT = 8888
 TOKEN_FILE = "tracker.token"
 """Where the token is, below HERON_HOME, if no other file is configured."""
+ADOPTED_DIR = "tracker-credentials"
+"""Where credentials of adopted topologies are, below HERON_HOME."""
 _TOKEN_BYTES_MAX = 4 * KIB
 _KEYS = (
     "statemgrs",
@@ -32,6 +35,8 @@ _KEYS = (
     "tracker.token.required",
     "tracker.cors.origins",
     "tracker.actions",
+    "tracker.adopt.clusters",
+    "tracker.adopt.config.path",
     "tracker.profiling.get",
 )
 _SERVERS = {"zookeeper": "ZooKeeper", "etcd": "etcd"}
@@ -52,6 +57,18 @@ class StateManagerConfig:
     name: str
     """What `/clusters` calls it."""
     spec: StatemgrSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedCluster:
+    """A cluster that is asked for the credentials of its topologies, as the Tracker's operator has configured it."""
+
+    name: str
+    statemgr: StatemgrSpec
+    """Topologies of another state manager are not adopted, whatever cluster they name."""
+    scheduler: str
+    scheduler_config: Mapping[str, Any]
+    """Which namespace, directory or user is asked. Never those that a state manager names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +104,10 @@ class TrackerConfig:
     """Names that it may be addressed by, besides its own address, other IP addresses and localhost."""
     actions: bool = False
     """Whether clients that may ask may also activate, deactivate, restart and kill topologies."""
+    adopt: tuple[AdoptedCluster, ...] = ()
+    """The clusters that are asked for the credentials of topologies that were submitted elsewhere; none by default."""
+    adopt_directory: Path | None = None
+    """Where such credentials are kept, each Tracker's in a directory of its own, for as long as it runs."""
     profiling_get: bool = False
     """Whether instances can be profiled by GET, as in Heron, and not only by POST."""
     cors_origins: tuple[str, ...] = ()
@@ -101,8 +122,36 @@ class TrackerConfig:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"two state managers are named {name!r}: give one another name")
+        if self.adopt and self.adopt_directory is None:
+            raise ConfigError("the Tracker adopts topologies, and has no directory for their credentials")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"tracker.port must be between 0 and 65535, not {self.port}")
+
+
+def adopted_clusters(
+    names: Iterable[str], *, home: Path, config_path: str | Path | None = None
+) -> tuple[AdoptedCluster, ...]:
+    """The clusters of these names, from the configuration that commands have of them.
+
+    Args:
+        names: Of the clusters.
+        home: What ${HERON_HOME} stands for.
+        config_path: The directory with the clusters' directories; None: that which was installed.
+
+    Raises:
+        ConfigError, NotFoundError: there is no such cluster, its configuration is not valid, or its scheduler does not
+            hand over credentials.
+    """
+    found = []
+    for name in dict.fromkeys(names):
+        cluster = load_cluster(name, home=home, config_path=config_path)
+        if not heron_scheduler.hands_over(cluster.scheduler):
+            raise ConfigError(
+                f"tracker.adopt.clusters: scheduler {cluster.scheduler} of cluster {name} hands over no credentials"
+            )
+        heron_scheduler.scheduler_of(cluster.scheduler).check_config(cluster.scheduler_config)
+        found.append(AdoptedCluster(name, StatemgrSpec.of(cluster), cluster.scheduler, cluster.scheduler_config))
+    return tuple(found)
 
 
 def local_state(home: Path) -> StateManagerConfig:
@@ -129,6 +178,8 @@ def load_config(path: Path, *, home: Path) -> TrackerConfig:
     values = _map({} if values is None else values, str(path), _KEYS)
     token_file = values.get("tracker.token.file")
     found = values.get("statemgrs")
+    config_path = values.get("tracker.adopt.config.path")
+    adopted = [str(name) for name in _list(values.get("tracker.adopt.clusters"), path)]
     return TrackerConfig(
         statemgrs=tuple(_statemgr(item, path, home) for item in _list(found, path)) if found else (local_state(home),),
         extra_links=tuple(_link(item, path) for item in _list(values.get("extra.links"), path)),
@@ -138,6 +189,8 @@ def load_config(path: Path, *, home: Path) -> TrackerConfig:
         token_required=_flag(values, "tracker.token.required", path, default=True),
         hosts=tuple(str(host) for host in _list(values.get("tracker.hosts"), path)),
         actions=_flag(values, "tracker.actions", path, default=False),
+        adopt=adopted_clusters(adopted, home=home, config_path=_path(config_path, home) if config_path else None),
+        adopt_directory=home / ADOPTED_DIR if adopted else None,
         profiling_get=_flag(values, "tracker.profiling.get", path, default=False),
         token_file=_path(token_file, home) if token_file else None,
         cors_origins=tuple(str(origin) for origin in _list(values.get("tracker.cors.origins"), path)),

@@ -10,20 +10,21 @@ from urllib.parse import urlencode
 from heron_tracker import _models as m
 from heron_tracker._config import ExtraLink
 from heron_tracker._topology import Topology
-from heron_tracker._trust import trusted_launch
 from heronpy import submit
-from heronpy.errors import HeronError, NotFoundError
+from heronpy.errors import NotFoundError
 from heronpy.plan import Component, Resources, chain, operators_of
 from heronpy.redaction import redacted, shown, shown_config
+from heronpy.runtime import Launch
 
 
-def effective_config(topology: Topology) -> m.EffectiveConfig:
-    """The whole configuration; that of the engine is in the topology's directory, if that can be read from here."""
-    launch, why = None, None
-    try:
-        launch = trusted_launch(topology)
-    except HeronError as e:
-        why = str(e)
+def effective_config(topology: Topology, launch: Launch | None, why: str | None) -> m.EffectiveConfig:
+    """The whole configuration.
+
+    Args:
+        topology: Whose.
+        launch: Its launch values, which have the engine's; None: they cannot be read from here.
+        why: Why not.
+    """
     settings = [
         m.Setting(of=s.of, key=redacted(s.key), value=shown(s.key, s.value), origin=redacted(s.origin))
         for s in submit.effective_config(topology.logical, launch)

@@ -9,7 +9,8 @@
 Each answers `{"topology", "action", "status"}` when it is done. They are 403 unless `tracker.actions` is true (or
 `heron tracker --actions`), which `GET /version` shows as `actions`. A caller sends the token as `Authorization: Bearer
 <token>`, as with every other request; without a token (`--no-token`), the header `x-heron-request: 1`. A Tracker acts
-only on topologies whose directory belongs to its own user: for others it has no credentials.
+only on topologies whose directory belongs to its own user: for others it has no credentials. Those that it has adopted
+from a cluster it activates and deactivates.
 
     POST /topologies/jstack, /jmap, /histo, /pmap                    look into an instance, as Heron's GET
     POST /topologies/profile                                         ?seconds=N: sample its stacks for so long
@@ -30,7 +31,6 @@ from fastapi import APIRouter, Query
 from heron_tracker import _models as m
 from heron_tracker._topology import Topology
 from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt, Tracker
-from heron_tracker._trust import trusted_launch
 from heronpy import submit
 from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.shell import PROFILE_SECONDS_MAX, PROFILE_SECONDS_MIN
@@ -78,8 +78,11 @@ async def act(
     if force and action is not Action.KILL:
         raise UsageError("force belongs to kill")
 
+    launch = await tracker.credentials.launch(topology)
+    if tracker.credentials.is_adopted(launch):
+        _check_adopted(topology, action)
+
     def run() -> None:
-        launch = trusted_launch(topology)
         match action:
             case Action.ACTIVATE:
                 submit.activate(launch)
@@ -97,6 +100,20 @@ async def act(
         raise UnavailableError(f"{action} of {topology.key.name} is not done after {ACTION_WITHIN_S:g} s: it goes on")
     task.result()
     return m.ActionDone(topology=topology.key.name, action=action, status=_STATUS.get(action, topology.status))
+
+
+def _check_adopted(topology: Topology, action: Action) -> None:
+    """Allow what goes through the Topology Master, which proves itself: the cluster is asked for nothing but secrets.
+
+    Whatever else is done to a topology goes by what the state manager says, with this Tracker's rights on the cluster,
+    and removes what launch values name.
+    """
+    name = topology.key.name
+    if action not in (Action.ACTIVATE, Action.DEACTIVATE):
+        raise ForbiddenError(
+            f"{name} was submitted elsewhere: this Tracker activates and deactivates it, and `heron {action}` does the "
+            "rest"
+        )
 
 
 async def _run(limit: asyncio.Semaphore, function: Callable[[], None]) -> None:

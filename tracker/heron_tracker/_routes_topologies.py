@@ -19,7 +19,7 @@ from heron_tracker._rendering import rendered
 from heron_tracker._summary import summary
 from heron_tracker._topology import Key, Topology
 from heron_tracker._tracker import TheTopology, TheTracker, TopologyAt, Tracker
-from heronpy.errors import NotFoundError
+from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.redaction import shown_config
 
 router = APIRouter()
@@ -232,9 +232,14 @@ async def pipeline(tracker: TheTracker, topology: TheTopology) -> p.Pipeline:
 
 
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/effectiveconfig", response_model=m.EffectiveConfig)
-async def effective_config(topology: TopologyAt) -> Response:
+async def effective_config(tracker: TheTracker, topology: TopologyAt) -> Response:
     """Every value that is in force, and where it was set. Secrets are hidden. Not of Heron."""
-    return await rendered(lambda: _plans.effective_config(topology))
+    launch, why = None, None
+    try:
+        launch = await tracker.credentials.launch(topology)
+    except UnavailableError as e:
+        why = str(e)
+    return await rendered(lambda: _plans.effective_config(topology, launch, why))
 
 
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/summary")

@@ -14,8 +14,7 @@ import heronpy
 from heron_tracker import _models as m
 from heron_tracker._tmasters import iso_time
 from heron_tracker._topology import Topology
-from heron_tracker._tracker import TheTracker
-from heron_tracker._trust import trusted_launch
+from heron_tracker._tracker import TheTracker, Tracker
 from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch
 from heronpy.viz import on_this_host, targets
@@ -67,7 +66,7 @@ async def own_metrics(tracker: TheTracker) -> PlainTextResponse:
 async def prometheus_targets(tracker: TheTracker) -> list[m.PrometheusTarget]:
     """The Metrics Managers of topologies, for Prometheus' `http_sd_configs`. Not of Heron."""
     topologies = list(tracker.directory.topologies.values())
-    launches = await asyncio.to_thread(lambda: list(_launches(topologies)))
+    launches = await asyncio.to_thread(lambda: list(_launches(tracker, topologies)))
     reported = await _reported(tracker, topologies, launches)
     found = await asyncio.to_thread(lambda: targets(launches, lambda launch: reported.get(launch.topology_id, {})))
     return [m.PrometheusTarget(**target) for target in found]
@@ -83,10 +82,10 @@ async def _reported(
     return {topology.id: reply.prometheus for topology, (reply, _) in zip(asked, replies, strict=True) if reply}
 
 
-def _launches(topologies: Iterable[Topology]) -> Iterator[Launch]:
+def _launches(tracker: Tracker, topologies: Iterable[Topology]) -> Iterator[Launch]:
     for topology in topologies:
         with contextlib.suppress(UnavailableError):  # being killed, on another host, or another user's
-            yield trusted_launch(topology)
+            yield tracker.credentials.known(topology)
 
 
 @router.get(

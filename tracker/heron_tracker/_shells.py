@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from heron_tracker._circuit_breaker import CircuitBreaker
 from heron_tracker._tmasters import iso_time
-from heron_tracker._topology import Topology
-from heron_tracker._trust import check_address, trusted_launch
+from heron_tracker._topology import Identity, Topology
+from heron_tracker._trust import LaunchOf, check_address
 from heronpy.address import split_address
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, nearest
 from heronpy.proto import shell_pb2, state_pb2
@@ -42,7 +42,6 @@ CALLS_PER_SHELL_MAX = 8
 class _Link:
     """What is kept for one container."""
 
-    topology_id: str
     number: int
     calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_PER_SHELL_MAX))
     record: state_pb2.ContainerRecord = field(default_factory=state_pb2.ContainerRecord)
@@ -59,17 +58,18 @@ class _Link:
 class Shells:
     """The containers of all topologies, as one can ask them."""
 
-    def __init__(self, read_record: Callable[[Topology, int], Awaitable[bytes | None]]) -> None:
+    def __init__(self, launch_of: LaunchOf, read_record: Callable[[Topology, int], Awaitable[bytes | None]]) -> None:
         """Make no call yet.
 
         Args:
+            launch_of: Returns a topology's launch values, with its credentials. Raises UnavailableError.
             read_record: Reads the record of a container from the state manager.
         """
-        self._read_record = read_record
-        self._links: OrderedDict[tuple[str, int], _Link] = OrderedDict()
+        self._launch_of, self._read_record = launch_of, read_record
+        self._links: OrderedDict[tuple[Identity, int], _Link] = OrderedDict()
         self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._profiled: set[tuple[str, str]] = set()
-        self._stored: dict[tuple[str, int], StoredLogs] = {}
+        self._stored: dict[tuple[Identity, int], StoredLogs] = {}
         # Apart: a log store that is away holds up no file of this host.
         self._files, self._storages = FileThreads(), FileThreads()
 
@@ -97,15 +97,15 @@ class Shells:
 
     def incarnation(self, topology: Topology, container: int) -> int:
         """The last known incarnation of a container; 0: none is known."""
-        link = self._links.get((topology.id, container))
+        link = self._links.get((topology.identity, container))
         return link.record.incarnation if link is not None else 0
 
     async def stored(self, topology: Topology, container: int) -> StoredLogs | None:
         """The stored log files of a container; None if the topology stores none, or its configuration is not here."""
-        key = (topology.id, container)
+        key = (topology.identity, container)
         if key not in self._stored:
             try:
-                uri = (await asyncio.to_thread(trusted_launch, topology)).config.logging.upload_uri
+                uri = (await self._launch_of(topology)).config.logging.upload_uri
             except UnavailableError:
                 return None
             if not uri:
@@ -118,11 +118,16 @@ class Shells:
 
     def keep(self, topologies: Iterable[Topology]) -> None:
         """Drop the containers of all topologies but these."""
-        kept = {topology.id for topology in topologies}
+        kept = {topology.identity for topology in topologies}
         for key in [key for key in self._links if key[0] not in kept]:
             self._gone.append(self._links.pop(key))
         for key in [key for key in self._stored if key[0] not in kept]:
             del self._stored[key]
+
+    def forget(self, topology: Topology) -> None:
+        """Connect anew: the topology has other credentials."""
+        for key in [key for key in self._links if key[0] == topology.identity]:
+            self._gone.append(self._links.pop(key))
 
     async def close(self) -> None:
         """Close all connections; calls under way fail."""
@@ -154,8 +159,8 @@ class Shells:
             link.busy -= 1
 
     async def _link(self, topology: Topology, container: int) -> _Link:
-        key = (topology.id, container)
-        link = self._links.setdefault(key, _Link(topology.id, container))
+        key = (topology.identity, container)
+        link = self._links.setdefault(key, _Link(container))
         self._links.move_to_end(key)
         idle = [key for key, link in self._links.items() if not link.busy]
         for old in idle[: max(0, len(self._links) - LINKS_MAX)]:
@@ -188,7 +193,8 @@ class Shells:
     async def _connected(self, link: _Link, topology: Topology, endpoint: str) -> RemoteShell:
         link.breaker.located(endpoint)
         if link.shell is None or link.shell.endpoint != endpoint:
-            security = (await asyncio.to_thread(trusted_launch, topology)).security(TRACKER)
+            launch = await self._launch_of(topology)
+            security = await asyncio.to_thread(launch.security, TRACKER)
             host, _ = split_address(endpoint)
             who = f"the heron-shell of container {link.number}"
             check_address(topology, host, proves_itself=security.tls is not None, who=who)

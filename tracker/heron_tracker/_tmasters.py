@@ -14,12 +14,13 @@ import grpc
 import grpc.aio
 
 from heron_tracker._circuit_breaker import CircuitBreaker
-from heron_tracker._topology import Topology
-from heron_tracker._trust import check_address, trusted_launch
+from heron_tracker._topology import Identity, Topology
+from heron_tracker._trust import LaunchOf, check_address
 from heronpy.address import join_address
 from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.proto import tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import channel
+from heronpy.runtime import Launch
 from heronpy.security import TRACKER, Security, container_identity
 
 CALL_TIMEOUT_S = 5.0
@@ -42,7 +43,6 @@ class UnreachableError(UnavailableError):
 class _Link:
     """What is kept for one topology."""
 
-    topology_id: str
     security: Security
     calls: asyncio.Semaphore
     target: str = ""
@@ -58,13 +58,17 @@ class _Link:
 class Tmasters:
     """The Topology Masters of all topologies."""
 
-    def __init__(self, called: Callable[[str, bool], None] = lambda method, answered: None) -> None:
+    def __init__(
+        self, launch_of: LaunchOf, called: Callable[[str, bool], None] = lambda method, answered: None
+    ) -> None:
         """Make none yet.
 
         Args:
+            launch_of: Returns a topology's launch values, with its credentials. Raises UnavailableError.
             called: Called after every call with its method, and whether it was answered.
         """
-        self._links: OrderedDict[str, _Link] = OrderedDict()
+        self._launch_of = launch_of
+        self._links: OrderedDict[Identity, _Link] = OrderedDict()
         self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._called = called
@@ -116,17 +120,22 @@ class Tmasters:
 
     def unreachable_since(self, topology: Topology) -> str | None:
         """Since when (ISO 8601) it has been unreachable; None if the last call was answered."""
-        link = self._links.get(topology.id)
+        link = self._links.get(topology.identity)
         times = [t for t in (topology.tmaster_lost_s, link.breaker.since_s if link else None) if t is not None]
         return iso_time(min(times)) if times else None
 
     def keep(self, topologies: Iterable[Topology]) -> None:
         """Drop all topologies but these, and update the locations of their Topology Masters."""
-        kept = {topology.id: topology for topology in topologies}
+        kept = {topology.identity: topology for topology in topologies}
         for id in self._links.keys() - kept.keys():
             self._gone.append(self._links.pop(id))
         for id, link in self._links.items():
             link.breaker.located(kept[id].tmaster)
+
+    def forget(self, topology: Topology) -> None:
+        """Connect anew: the topology has other credentials."""
+        if link := self._links.pop(topology.identity, None):
+            self._gone.append(link)
 
     async def close(self) -> None:
         """Close all channels; calls under way fail."""
@@ -215,17 +224,16 @@ class Tmasters:
         )
 
     async def _link(self, topology: Topology) -> _Link:
-        link = self._links.get(topology.id)
+        link = self._links.get(topology.identity)
         if link is None:
-            security = await asyncio.to_thread(_security, topology)
-            link = self._links.get(topology.id) or _Link(
-                topology.id, security, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX)
-            )
+            launch = await self._launch_of(topology)
+            security = await asyncio.to_thread(_security, topology, launch)
+            link = self._links.get(topology.identity) or _Link(security, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX))
             link.breaker.located(topology.tmaster)
-            self._links[topology.id] = link
+            self._links[topology.identity] = link
             await self._make_room()
-        if topology.id in self._links:  # else the topology went away meanwhile
-            self._links.move_to_end(topology.id)
+        if topology.identity in self._links:  # else the topology went away meanwhile
+            self._links.move_to_end(topology.identity)
         return link
 
     async def _make_room(self) -> None:
@@ -252,10 +260,8 @@ def iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _security(topology: Topology) -> Security:
+def _security(topology: Topology, launch: Launch) -> Security:
     try:
-        return trusted_launch(topology).security(TRACKER)
-    except UnavailableError:
-        raise
+        return launch.security(TRACKER)
     except HeronError as e:
         raise UnavailableError(f"topology {topology.key.name} cannot be asked from here: {e}") from e

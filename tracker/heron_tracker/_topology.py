@@ -40,6 +40,10 @@ class Key:
         return f"{self.cluster}/{self.role}/{self.environ} {self.name}"
 
 
+Identity = tuple[str, Key, str]
+"""Names one submission as one state manager describes it. Another one, or another name in it, may have the same id."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """One topology. Each new value from the state manager makes a new one of these."""
@@ -68,6 +72,11 @@ class Topology:
     @property
     def id(self) -> str:
         return self.execution.topology_id
+
+    @property
+    def identity(self) -> Identity:
+        """What everything is kept by that belongs to this submission: see `Identity`."""
+        return self.statemgr, self.key, self.id
 
     @property
     def directory(self) -> Path:

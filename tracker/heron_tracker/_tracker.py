@@ -11,6 +11,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Query, Request
 
 from heron_tracker._config import TrackerConfig
+from heron_tracker._credentials import Credentials
 from heron_tracker._directory import Directory
 from heron_tracker._events import Events
 from heron_tracker._own_metrics import OwnMetrics
@@ -40,8 +41,9 @@ class Tracker:
         self.config = config
         self.metrics = OwnMetrics()
         self.directory = Directory(config.statemgrs)
-        self.tmasters = Tmasters(self.metrics.called)
-        self.shells = Shells(self.directory.container_record)
+        self.credentials = Credentials(config, self._renewed)
+        self.tmasters = Tmasters(self.credentials.launch, self.metrics.called)
+        self.shells = Shells(self.credentials.launch, self.directory.container_record)
         self.remembered: Remembered[Measured] = Remembered()
         self.stored = StoredCheckpoints()
         self.events = Events(self.directory)
@@ -54,10 +56,15 @@ class Tracker:
 
     def _keep(self) -> None:
         topologies = self.directory.topologies.values()
+        self.credentials.keep(topologies)
         self.tmasters.keep(topologies)
         self.shells.keep(topologies)
         self.remembered.keep(topology.id for topology in topologies)
         self.stored.keep(topology.id for topology in topologies)
+
+    def _renewed(self, topology: Topology) -> None:
+        self.tmasters.forget(topology)
+        self.shells.forget(topology)
 
     def keep_running(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends, although its caller has gone; its error is logged."""
@@ -72,17 +79,18 @@ class Tracker:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the state managers for the duration of the block, entered when they have answered or timed out."""
-        following = asyncio.create_task(self.directory.run(), name="tracker/directory")
-        try:
-            await self.directory.answered(FIRST_ANSWER_S)
-            yield
-        finally:
-            self.events.close()
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            await self.tmasters.close()
-            await self.shells.close()
+        async with self.credentials.running():
+            following = asyncio.create_task(self.directory.run(), name="tracker/directory")
+            try:
+                await self.directory.answered(FIRST_ANSWER_S)
+                yield
+            finally:
+                self.events.close()
+                following.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await following
+                await self.tmasters.close()
+                await self.shells.close()
 
 
 def _tracker(request: Request) -> Tracker:

@@ -1,17 +1,22 @@
 """Which credentials belong to a topology that a state manager names.
 
 Who can write to a state manager can name any directory and any address in it. So a topology's credentials are taken
-only from a directory of the Tracker's own user (or root's), only if the launch file there is of this very topology, and
-they are only sent to who proves to be that topology's master, or, without TLS, to this host itself.
+only from a directory of the Tracker's own user (or root's), only if the launch file there is of this very topology, or
+from its cluster, if the operator has named that (`_credentials.py`). They are only sent to who proves to be that
+topology's master, or, without TLS, to this host itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Awaitable, Callable
 
 from heron_tracker._topology import Topology
 from heronpy.errors import HeronError, UnavailableError, UntrustedError
 from heronpy.runtime import Launch
+
+LaunchOf = Callable[[Topology], Awaitable[Launch]]
+"""Finds the launch values of a topology, in a directory with its credentials: see `_credentials.py`."""
 
 
 def trusted_launch(topology: Topology) -> Launch:

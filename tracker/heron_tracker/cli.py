@@ -36,6 +36,13 @@ def tracker(
     actions: Annotated[
         bool, typer.Option("--actions", help="Allow to activate, deactivate, restart, kill.", show_default=False)
     ] = False,
+    adopt: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Ask this cluster for credentials of topologies submitted elsewhere."),
+    ] = None,
+    config_path: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The clusters' configurations, for --adopt.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON.", show_default=False)] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -49,6 +56,8 @@ def tracker(
 
     if no_token and token_file is not None:
         raise UsageError("--token-file and --no-token contradict each other: choose one")
+    if config_path is not None and not adopt:
+        raise UsageError("--config-path says where the clusters of --adopt are configured: name one")
     if type is None and (rootpath or hostport):
         raise UsageError("--rootpath and --hostport describe a state manager: name its --type too")
     config = (
@@ -58,6 +67,12 @@ def tracker(
     )
     if type is not None:
         config = dataclasses.replace(config, statemgrs=(c.statemgr(name, type, hostport, rootpath, home=home()),))
+    if adopt:
+        clusters = c.adopted_clusters(adopt, home=home(), config_path=config_path)
+        config = dataclasses.replace(config, adopt=clusters, adopt_directory=home() / c.ADOPTED_DIR)
+        if config_file is None and type is None:
+            followed = tuple(c.StateManagerConfig(cluster.name, cluster.statemgr) for cluster in clusters)
+            config = dataclasses.replace(config, statemgrs=followed)
     if token_file is not None:
         config = dataclasses.replace(config, token=c.read_token(token_file), token_file=token_file)
 

@@ -1,5 +1,6 @@
 """The parts that the Tracker is made of, without a web server before them: what the tests drive."""
 
+from heron_tracker._adoption import Adoption, cluster_of
 from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
 from heron_tracker._file_data import download, file_data, file_stats
@@ -24,6 +25,7 @@ __all__ = [
     "MINUTE_S",
     "PROBE_S",
     "SERIES_MAX",
+    "Adoption",
     "Budget",
     "Call",
     "CircuitBreaker",
@@ -42,6 +44,7 @@ __all__ = [
     "assemble",
     "check_address",
     "checkpoints_model",
+    "cluster_of",
     "complete_before",
     "download",
     "evaluate",

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from heron_scheduler._bootstrap import write_secrets
 from heron_scheduler._engine_state import is_ours
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.driven._orders import DriverReport, Order, Orders
@@ -187,14 +186,14 @@ class DrivenScheduler(Scheduler):
         phase, reason = self.without_driver(orders)
         return [ContainerStatus(container=n, phase=phase, reason=reason) for n in sorted(orders.containers)]
 
-    def adopt(self, directory: Path) -> None:
+    def read_bootstrap(self) -> bytes:
         """From the directory of secrets that this user's machines share, if there is one."""
         if not self._secrets:
             raise NotFoundError(
                 f"topology {self.launch.topology} was submitted from another machine, and {self.secrets_key} is not "
                 "set: use the one that it was submitted from"
             )
-        write_secrets(self.launch, read_secret(self._secrets_path), directory)
+        return read_secret(self._secrets_path)
 
     def report(self, state: StateManager) -> DriverReport | None:
         """What the driver says; None: none of this submission lives. A report that is damaged says no more."""

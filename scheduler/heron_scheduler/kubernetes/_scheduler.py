@@ -7,12 +7,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from heron_scheduler._bootstrap import write_secrets
 from heron_scheduler._spi import ContainerStatus, Scheduler
 from heron_scheduler.kubernetes._lost_pods import OVERDUE_S, release_lost_pods
 from heron_scheduler.kubernetes._manifests import (
@@ -29,7 +27,7 @@ from heron_scheduler.kubernetes._manifests import (
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._status import HOPELESS, status_of, trouble_of
 from heronpy.address import is_loopback
-from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError, UntrustedError
 from heronpy.kubernetes import Api, KubernetesError, load_access
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
@@ -123,7 +121,7 @@ class KubernetesScheduler(Scheduler):
             for n in sorted({*sets, *pods})
         ]
 
-    def adopt(self, directory: Path) -> None:
+    def read_bootstrap(self) -> bytes:
         with self._refusals("read the secrets of"):
             try:
                 secret = self._api.get(self._path("Secret", container_name(self.launch, 0))).body
@@ -131,7 +129,11 @@ class KubernetesScheduler(Scheduler):
                 if e.status == 404:
                     raise NotFoundError(f"Kubernetes has no secrets of {self.launch.topology}") from e
                 raise
-        write_secrets(self.launch, base64.b64decode(secret["data"][BOOTSTRAP_KEY]), directory)
+        try:
+            return base64.b64decode(secret["data"][BOOTSTRAP_KEY])
+        except (LookupError, TypeError, ValueError) as e:
+            name = container_name(self.launch, 0)
+            raise UntrustedError(f"Secret {name} of namespace {self._settings.namespace} has no bootstrap file") from e
 
     # Starting
 

@@ -6,10 +6,8 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from heron_scheduler._bootstrap import write_secrets
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.slurm import _commands
 from heron_scheduler.slurm._commands import ENDED, Job
@@ -109,13 +107,13 @@ class SlurmScheduler(Scheduler):
             if job.state not in ("CANCELLED", "COMPLETED")
         ]
 
-    def adopt(self, directory: Path) -> None:
+    def read_bootstrap(self) -> bytes:
         """From the script of container 0's job, which Slurm shows to its owner only."""
         name = job_name(self.launch.topology_id, 0)
         job = next((job for job in reversed(self._jobs(over=True)) if job.name == name), None)
         if job is None:
             raise NotFoundError(f"Slurm has no job {name} of this user: its secrets cannot be had from it")
-        write_secrets(self.launch, bootstrap_in(_commands.script_of(job.id)), directory)
+        return bootstrap_in(_commands.script_of(job.id))
 
     def _jobs(self, *, over: bool = False) -> list[Job]:
         found = _commands.jobs(job_prefix(self.launch.topology_id))
