@@ -227,6 +227,7 @@ class CheckpointClient:
         tasks: int,
         *,
         pause: Callable[[], None],
+        ahead: ReadAhead | None = None,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Saved:
         """What a checkpoint has of task `index` of `tasks`, without logs. Nothing is restored.
@@ -236,7 +237,8 @@ class CheckpointClient:
             component: The task's.
             index: Of the task in its component.
             tasks: How many the component may have soon.
-            pause: Called in a thread after each read; what it raises passes.
+            pause: Called in a thread before each read; what it raises passes.
+            ahead: What was read before: if the checkpoint follows it, only what is newer is read.
             timeout_s: For each single read.
 
         Raises:
@@ -251,7 +253,7 @@ class CheckpointClient:
         def opened(ref: ObjectRef) -> ObjectReader:
             return ObjectReader(_RemoteSource(ref.name, ref.size, read))
 
-        return await stored.in_thread(lambda: read_saved(stored.manifest, component, index, tasks, opened))
+        return await stored.in_thread(lambda: read_saved(stored.manifest, component, index, tasks, opened, ahead=ahead))
 
     async def _stored(self, checkpoint: int, start: bool, timeout_s: float) -> _Stored:
         """A checkpoint to be read by a thread.

@@ -260,10 +260,8 @@ class CheckpointedTask:
     async def _load(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
         tasks = self._plan.component_tasks[self._component]
         spool = None if state_memory_bytes(self._plan.logical.config_of(self._component)) is None else Path.cwd()
-        ahead = self._reading_ahead.take() if self._reading_ahead is not None else None
-        if not checkpoint:  # what the topology was submitted from: another one's, with numbers of its own
-            ahead = None
         began_s = self._loop.time()
+        ahead = await self._read_ahead(checkpoint, tasks.index(self._task_id), len(tasks))
         try:
             found = await self._store.restore(
                 checkpoint, self._component, tasks.index(self._task_id), len(tasks), spool=spool, ahead=ahead
@@ -281,6 +279,16 @@ class CheckpointedTask:
         )
         self._gateway.loaded(epoch, [from_log(each) for each in found.log])
         self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside)
+
+    async def _read_ahead(self, checkpoint: int, index: int, tasks: int) -> ReadAhead | None:
+        """What was read before a checkpoint is restored."""
+        if self._reading_ahead is None:
+            return None
+        if not checkpoint:  # what the topology was submitted from: another one's, with numbers of its own
+            self._reading_ahead.take()
+            return None
+        await self._reading_ahead.finish(index, tasks)
+        return self._reading_ahead.take()
 
     def _header(self, epoch: int, checkpoint: int) -> LogHeader:
         tasks = self._plan.component_tasks[self._component]

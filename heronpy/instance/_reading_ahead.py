@@ -2,23 +2,26 @@
 
 The Topology Master says which part of which committed checkpoint. It is read and decoded in a thread, which rests for
 as long as it works; a restore then reads only what is newer, if the checkpoint follows that one (`ReadAhead.fits`). It
-is an optimization, and nothing else may depend on it: what fails is not read, and what is not complete when a restore
-comes is let go, as is what no restore comes for.
+is an optimization, and nothing else may depend on it: what fails is not read, and what no restore comes for is let go.
+What is not complete when a restore comes is completed without rests. When another checkpoint is committed meanwhile, it
+says to read that, too: only what is newer is read then, and put on top.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Final, Protocol
 
 from heronpy.checkpoints import MergedBlock, ReadAhead, Saved
 from heronpy.errors import HeronError
 from heronpy.proto import checkpoint_pb2
-from heronpy.state import merged_blocks
+from heronpy.state import read_entries
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +30,27 @@ KEPT_S: Final = 120.0
 WORK_S: Final = 0.002
 """The thread rests when it has worked for so long, or as soon as it can after that."""
 REST_S_MAX: Final = 0.05
+FINISH_S: Final = 10.0
+"""So long a restore waits for what is being read."""
 
 
 class Readable(Protocol):
     """The Checkpoint Manager, as `heronpy.ckptmgr.client.CheckpointClient` shows it."""
 
     async def read_ahead(
-        self, checkpoint: int, component: str, index: int, tasks: int, *, pause: Callable[[], None]
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        pause: Callable[[], None],
+        ahead: ReadAhead | None = None,
     ) -> Saved:
-        """What a checkpoint has of task `index` of `tasks`; `pause` is called again and again, in a thread."""
+        """What a checkpoint has of task `index` of `tasks`; `pause` is called again and again, in a thread.
+
+        With `ahead`, only what is newer is read, if that fits.
+        """
 
 
 class Stopped(Exception):
@@ -43,11 +58,19 @@ class Stopped(Exception):
 
 
 class Pace:
-    """Has a thread rest for as long as it works, and end when requested."""
+    """Has a thread rest for as long as it works, and end when requested.
+
+    Work is CPU time: a thread that waits for a core, or for the interpreter, need not rest for that as well. Where
+    others have all cores it would be many times slower, and a topology that takes tuples meanwhile has ever more to
+    restore that is newer.
+    """
 
     def __init__(self) -> None:
         self.stopped = False
-        self._rested_s = time.perf_counter()
+        self.hurried = False
+        """It rests no more: somebody waits for it."""
+        self._thread = 0
+        self._rested_s = 0.0
 
     def __call__(self) -> None:
         """Rest, if it is time to.
@@ -57,10 +80,13 @@ class Pace:
         """
         if self.stopped:
             raise Stopped
-        worked_s = time.perf_counter() - self._rested_s
-        if worked_s >= WORK_S:
+        if (thread := threading.get_ident()) != self._thread:  # each has a clock of its own
+            self._thread, self._rested_s = thread, time.thread_time()
+            return
+        worked_s = time.thread_time() - self._rested_s
+        if worked_s >= WORK_S and not self.hurried:
             time.sleep(min(worked_s, REST_S_MAX))
-            self._rested_s = time.perf_counter()
+            self._rested_s = time.thread_time()
 
 
 class ReadingAhead:
@@ -84,45 +110,65 @@ class ReadingAhead:
         self.report: Callable[[int, tuple[int, int]], None] = lambda checkpoint, share: None
         """Given the checkpoint that was read, or cannot be, and which part; 0: nothing is kept any more."""
         self._connect, self._component, self._task_id, self._tasks = connect, component, task_id, tasks
-        self._wanted = (0, 0, 0)
-        """Checkpoint, index and number of tasks."""
-        self._epoch = 0
-        self._done = False
-        self._blocks: Mapping[str, MergedBlock] = {}
+        self._share = (0, 0)
+        """Index and number of tasks."""
+        self._wanted = self._epoch = 0
+        """The checkpoint, and a restore epoch in which it is the newest."""
+        self._done = 0
+        """The checkpoint that was read, or cannot be."""
+        self._found: ReadAhead | None = None
         self._pace = Pace()
         self._reading: asyncio.Task[None] | None = None
+        self._readings: set[asyncio.Task[None]] = set()
+        """That one, and those that are about to end."""
         self._forgetting: asyncio.TimerHandle | None = None
 
     def order(self, order: checkpoint_pb2.ReadAhead) -> None:
-        """Read what is ordered, unless that is done. It may be repeated."""
+        """Read what is ordered, unless that is done. It may be repeated.
+
+        Of a newer checkpoint than one that was read, or is being read, only what is newer is read, after that.
+        """
         if self._task_id not in order.shares:
             return
         share = order.shares[self._task_id]
-        wanted = (order.checkpoint, share.index, share.tasks)
-        self._epoch = order.epoch  # in this one, too, it is the newest
-        if wanted != self._wanted:
+        if (share.index, share.tasks) != self._share:
             self._forget()
-            self._wanted, self._pace = wanted, Pace()
-            reading = self._read(*wanted, self._pace)
-            self._reading = self._tasks.create_task(reading, name=f"{self._component}/read-ahead")
-        elif self._done:
-            self.report(order.checkpoint, wanted[1:])
+            self._share, self._pace = (share.index, share.tasks), Pace()
+        self._wanted, self._epoch = order.checkpoint, order.epoch
+        if self._done == self._wanted:
+            if (found := self._found) is not None and found.checkpoint_id == self._wanted:
+                self._found = replace(found, epoch=self._epoch)
+            self.report(self._wanted, self._share)
+        elif self._reading is None or self._reading.done():
+            self._reading = self._tasks.create_task(self._read(self._pace), name=f"{self._component}/read-ahead")
+            self._readings.add(self._reading)
+            self._reading.add_done_callback(self._readings.discard)
         self._keep()
+
+    async def finish(self, index: int, tasks: int) -> None:
+        """Wait, for a bounded time, for what is being read, if it is for this task: it takes no rests any more.
+
+        What is left of it is less than all that a restore would have to read without it.
+        """
+        if (index, tasks) != self._share or self._reading is None or self._reading.done():
+            return
+        self._pace.hurried = True
+        await asyncio.wait([self._reading], timeout=FINISH_S)
 
     def take(self) -> ReadAhead | None:
         """What was read, for a restore. Nothing is kept."""
-        (checkpoint, index, tasks), blocks = self._wanted, self._blocks
-        if not checkpoint:
+        if not self._wanted:
             return None
+        found = self._found
         self._forget()
         self.report(0, (0, 0))
-        return ReadAhead(checkpoint, self._epoch, index, tasks, blocks) if blocks else None
+        return found
 
     def stop(self) -> None:
         """Read nothing any more."""
         self._forget()
-        if self._reading is not None:
-            self._reading.cancel()
+        for reading in [*self._readings]:
+            reading.cancel()
 
     def _keep(self) -> None:
         """For so long from now on: an update that comes to nothing may be tried again."""
@@ -132,25 +178,42 @@ class ReadingAhead:
 
     def _forget(self) -> None:
         self._pace.stopped = True
-        self._wanted, self._done, self._blocks = (0, 0, 0), False, {}
+        self._share, self._wanted, self._done, self._found, self._reading = (0, 0), 0, 0, None, None
         if self._forgetting is not None:
             self._forgetting.cancel()
 
-    async def _read(self, checkpoint: int, index: int, tasks: int, pace: Pace) -> None:
+    async def _read(self, pace: Pace) -> None:
+        while not pace.stopped and self._done != self._wanted:
+            checkpoint, epoch = self._wanted, self._epoch
+            try:
+                found = await self._found_of(checkpoint, pace)
+            except Stopped:
+                return
+            except HeronError as e:
+                log.warning("checkpoint %d is not read ahead: %s", checkpoint, e)
+                found = None
+            if pace.stopped:
+                return
+            if found is not None:
+                epoch = self._epoch if self._wanted == checkpoint else epoch
+                self._found = ReadAhead(checkpoint, epoch, *self._share, found) if found else None
+            self._done = checkpoint
+            self.report(checkpoint, self._share)
+
+    async def _found_of(self, checkpoint: int, pace: Pace) -> Mapping[str, MergedBlock]:
+        """What a checkpoint has; what was read before is part of that if it fits."""
         began_s = time.perf_counter()
-        blocks: Mapping[str, MergedBlock] = {}
-        try:
-            async with self._connect() as store:
-                saved = await store.read_ahead(checkpoint, self._component, index, tasks, pause=pace)
-            blocks = await asyncio.to_thread(merged_blocks, saved, pace)
-        except Stopped:
-            return
-        except HeronError as e:
-            log.warning("checkpoint %d is not read ahead: %s", checkpoint, e)
+        async with self._connect() as store:
+            saved = await store.read_ahead(checkpoint, self._component, *self._share, pause=pace, ahead=self._found)
+        newer = await asyncio.to_thread(read_entries, saved, pace)
         if pace.stopped:
-            return
-        self._blocks, self._done = blocks, True
-        took_s = time.perf_counter() - began_s
-        entries = sum(len(block.merged) for block in blocks.values())
-        log.info("%d entries of checkpoint %d are read ahead in %.2f s", entries, checkpoint, took_s)
-        self.report(checkpoint, (index, tasks))
+            raise Stopped
+        # Here, and at once: until then a restore can have what was read before.
+        blocks = {name: block for name, entries in newer.items() if (block := entries.merged()) is not None}
+        log.info(
+            "%d entries of checkpoint %d are read ahead in %.2f s",
+            sum(entries.count for entries in newer.values()),
+            checkpoint,
+            time.perf_counter() - began_s,
+        )
+        return blocks

@@ -30,7 +30,7 @@ threads, asyncio, gRPC or processes.
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
 from heronpy.state._other_kinds import BroadcastState, ComponentState, SplitState, TaskState
 from heronpy.state._place import Place
-from heronpy.state._read_ahead import merged_blocks
+from heronpy.state._read_ahead import ReadEntries, read_entries
 from heronpy.state._schema import Schema
 from heronpy.state._spill import Memory
 from heronpy.state._stored import StoredEntry, Undecoded, stored_entries
@@ -44,12 +44,13 @@ __all__ = [
     "KeyedState",
     "Memory",
     "Place",
+    "ReadEntries",
     "Schema",
     "SplitState",
     "StoredEntry",
     "TaskState",
     "TaskStates",
     "Undecoded",
-    "merged_blocks",
+    "read_entries",
     "stored_entries",
 ]

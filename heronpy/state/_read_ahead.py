@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec.msgpack import Ext
 
-from heronpy.checkpoints import DELETED, Entries, Kind, MergedBlock, Saved, SavedState
+from heronpy.checkpoints import DELETED, Entries, Kind, MergedBlock, Saved, SavedState, StateEntry
 from heronpy.state._schema import CODECS
 
 ENTRIES_AT_ONCE: Final = 256
@@ -42,56 +43,90 @@ _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {"pickle": _unpickled, "m
 """By codec. A value of another one stays as it is stored."""
 
 
-def merged_blocks(saved: Saved, pause: Callable[[], None]) -> dict[str, MergedBlock]:
-    """All entries of each state by key, as far as they can be merged here.
+@dataclass(slots=True)
+class ReadEntries:
+    """Entries of one state by key, each key once, and what they are newer than."""
+
+    state: StateEntry
+    groups: range
+    values: dict[Any, Any]
+    """As they are stored, and then decoded as far as that can be."""
+    stamps: dict[Any, int]
+    older: MergedBlock | None
+    """What was read before; the caller owns it, and nobody changes it before `merged`."""
+    encoded: list[Any] = field(default_factory=list)
+    deleted: list[Any] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def merged(self) -> MergedBlock:
+        """All of it in one: `older` is changed, in a time that grows with what is newer, unless times are kept."""
+        older, values, stamps = self.older, self.values, self.stamps
+        if older is None:
+            times = [stamps.get(key, 0) for key in values] if stamps else []
+            return MergedBlock(self.state, self.groups, (), Entries(b"", {}, (), times), values, self.encoded)
+        if older.entries.stamps or stamps:
+            stamps = dict(zip(older.merged, older.entries.stamps, strict=False)) | stamps
+        older.merged.update(values)
+        for key in self.deleted:
+            older.merged.pop(key, None)
+        encoded = [key for key in older.encoded if key not in values and key in older.merged] + self.encoded
+        times = [stamps.get(key, 0) for key in older.merged] if stamps else []
+        return MergedBlock(self.state, self.groups, (), Entries(b"", {}, (), times), older.merged, encoded)
+
+
+def read_entries(saved: Saved, pause: Callable[[], None]) -> dict[str, ReadEntries]:
+    """The entries of each state by key, as far as they can be merged here.
 
     Args:
-        saved: What was read of a checkpoint. Its blocks are taken.
+        saved: What was read of a checkpoint, maybe on top of what was read of an older one. Its blocks are taken.
         pause: Called again and again; what it raises passes.
     """
     found = {}
     for name, state in saved.states.items():
-        if state.kind == Kind.KEYED and (block := _merged(state, pause)) is not None:
-            found[name] = block
+        if state.kind == Kind.KEYED and (entries := _entries(state, pause)) is not None:
+            found[name] = entries
     return found
 
 
-def _merged(state: SavedState, pause: Callable[[], None]) -> MergedBlock | None:
-    """All entries of a state in one block; None if it has keys that only unpickling brings back, or several schemas."""
+def _entries(state: SavedState, pause: Callable[[], None]) -> ReadEntries | None:
+    """All of a state; None if it has keys that only unpickling brings back, or several schemas."""
     values: dict[Any, Any] = {}
     stamps: dict[Any, int] = {}
-    of, groups = None, range(0)
+    found: ReadEntries | None = None
     for block in state.take_blocks():
-        if block.entries.originals or of not in (None, block.state):
+        if block.entries.originals or (found is not None and found.state != block.state):
             return None
-        of, groups = block.state, block.groups
+        older = block if isinstance(block, MergedBlock) else None
+        found = found or ReadEntries(block.state, block.groups, values, stamps, older)
+        if older is not None:
+            continue
         values.update(zip(block.keys, block.entries.values, strict=True))
         if block.entries.stamps:
             stamps.update(zip(block.keys, block.entries.stamps, strict=True))
         pause()
-    if of is None:
-        return None
-    encoded = _decode(values, _DECODERS.get(of.codec), pause)
-    times = [stamps.get(key, 0) for key in values] if stamps else []
-    return MergedBlock(of, groups, (), Entries(b"", {}, (), times), values, encoded)
+    if found is not None:
+        _decode(found, _DECODERS.get(found.state.codec), pause)
+    return found
 
 
-def _decode(values: dict[Any, Any], decode: Callable[[Any], Any] | None, pause: Callable[[], None]) -> list[Any]:
-    """Put values in the places of their bytes, and remove what is deleted. The keys of those that stay bytes."""
-    deleted, encoded = [], []
+def _decode(entries: ReadEntries, decode: Callable[[Any], Any] | None, pause: Callable[[], None]) -> None:
+    """Put values in the places of their bytes, and remove what is deleted."""
+    values = entries.values
     for number, (key, value) in enumerate(values.items()):
         if type(value) is Ext:
             if value == DELETED:
-                deleted.append(key)
+                entries.deleted.append(key)
             elif decode is None or type(found := _decoded(value, decode)) is Ext:
-                encoded.append(key)
+                entries.encoded.append(key)
             else:
                 values[key] = found
         if number % ENTRIES_AT_ONCE == 0:
             pause()
-    for key in deleted:
+    for key in entries.deleted:
         del values[key]
-    return encoded
 
 
 def _decoded(value: Ext, decode: Callable[[Any], Any]) -> Any:

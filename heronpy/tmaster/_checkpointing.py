@@ -7,6 +7,7 @@ kept as a copy, which stands in when the state manager has lost it.
 
 from __future__ import annotations
 
+import logging
 from typing import assert_never
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from heronpy.tmaster._store_effects import (
     StoreFailed,
     WriteNode,
 )
+from heronpy.tmaster._update import PlanUpdate, Stage
 from heronpy.tmaster.checkpoints import (
     AbortCheckpoint,
     AnnounceCommit,
@@ -48,7 +50,6 @@ from heronpy.tmaster.checkpoints import (
     RestoreTasks,
     ResumeTasks,
     RollbackRequested,
-    Shares,
     StmgrDisconnected,
     StmgrReported,
     TasksChanged,
@@ -59,6 +60,8 @@ from heronpy.tmaster.checkpoints import (
     order_of,
 )
 from heronpy.tmaster.checkpoints import Event as CoordinatorEvent
+
+log = logging.getLogger(__name__)
 
 KIND = Kind.STATEFULCHECKPOINTS
 
@@ -159,18 +162,40 @@ class Checkpointing:
         """Have a checkpoint taken as soon as there is none under way."""
         return self._feed(CheckpointRequested(now_s))
 
-    def read_ahead(self, shares: Shares) -> list[Effect]:
-        """Have tasks read what is committed, also those that wait for a plan that has them; none: it is over.
+    def read_for(self, update: PlanUpdate, state: State, now_s: float) -> tuple[list[Effect], bool]:
+        """Have tasks read ahead for an update, also those that wait for a plan that has them.
 
-        Only while all run: before, the epoch may begin with an older checkpoint than the newest that is known.
+        Returns:
+            What is to be done, and whether the spouts are to rest now.
         """
+        coordinator, effects = self.coordinator, list[Effect]()
+        if update.read(state.present, checkpoint=coordinator.in_progress, now_s=now_s):
+            coordinator.shares = update.shares(state.logical)
+        if update.orders_reading(coordinator.record.newest):
+            effects += self._read_orders()
+        if update.stage is Stage.READING and coordinator.has_read_ahead(update.first):
+            update.first_read = True
+        running = coordinator.phase is Phase.RUNNING
+        waits = coordinator.in_progress or update.awaits_checkpoint(coordinator.newest_begun)
+        has_read = coordinator.has_read_ahead() and not (running and waits)
+        behind_s = coordinator.behind_s(now_s)
+        if has_read and update.catches_up(behind_s=behind_s, begun=coordinator.newest_begun):
+            has_read = False
+            effects += self.request(now_s)
+        rests = update.rests(has_read=has_read, now_s=now_s)
+        if rests:
+            coordinator.shares = {}
+            log.info("the spouts rest: %.1f s are left to be read, after %d more checkpoints", behind_s, update.rounds)
+        return effects, rests
+
+    def _read_orders(self) -> list[Effect]:
+        """Only while all run: before, the epoch may begin with an older checkpoint than the newest that is known."""
         coordinator = self.coordinator
-        coordinator.shares = shares
         if not coordinator.record.newest or coordinator.phase is not Phase.RUNNING:
             return []
         return [
             SendOrder(self._sessions[id], order_of(coordinator.read_ahead_order(id)))
-            for id, of_stmgr in shares.items()
+            for id, of_stmgr in coordinator.shares.items()
             if of_stmgr and id in self._sessions
         ]
 

@@ -234,7 +234,8 @@ class Core(KnownTopology):
         if self.checkpoints is not None:
             published = self._publisher.published_version == self._state.version
             updating = (self._update is not None and self._update.divides_state) or self._checkpoint_calls.divisible
-            yields = self._update is not None and self._update.ready(self._state.present)
+            begun = self.checkpoints.coordinator.newest_begun
+            yields = self._update is not None and self._update.yields(self._state.present, begun=begun)
             effects += self.checkpoints.advance(
                 self._state, now_s, published=published, updating=updating, yields=yields
             )
@@ -305,10 +306,9 @@ class Core(KnownTopology):
             return [*effects, *self._end_update(now_s)]
         if self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
-            if update.read(self.state.present, checkpoint=coordinator.in_progress, now_s=now_s):
-                effects += self.checkpoints.read_ahead(update.shares(self.state.logical))
-            if update.rests(has_read=coordinator.has_read_ahead, now_s=now_s):
-                self.checkpoints.read_ahead({})
+            reads, rests = self.checkpoints.read_for(update, self.state, now_s)
+            effects += reads
+            if rests:
                 update.settle(coordinator.newest_begun)
                 effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
@@ -346,7 +346,7 @@ class Core(KnownTopology):
     def _end_update(self, now_s: float) -> list[Effect]:
         self._update = None
         if self.checkpoints is not None:
-            self.checkpoints.read_ahead({})
+            self.checkpoints.coordinator.shares = {}
         return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
 
     def _ask_checkpoint(self, asked: CheckpointAsked) -> list[Effect]:

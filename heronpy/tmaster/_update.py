@@ -1,6 +1,6 @@
 """An update of the packing plan while the topology runs: decisions only, see `_core`.
 
-    preparing --what is new has been started--> reading --what is committed was read by its tasks--> settling
+    preparing --what is new has been started--> reading --what is committed was read, and is new enough--> settling
     --a checkpoint without logs is committed--> writing --durable--> starting --a plan in force has it--> done
 
 The packing plan is written in one step, in the term of this Topology Master. Everybody follows that node: executors,
@@ -8,8 +8,10 @@ the scheduler service, the next Topology Master. A death before it leaves the ol
 With checkpoints the processes that are new are started first, while everything goes on: executors and the scheduler
 service follow a node of what is being prepared, too. That is no decision: if the update comes to nothing, or this
 Topology Master dies, the node is emptied, and they end again. Then all tasks, new ones too, read what is committed of
-the state that they are about to have, so that only what comes after it is left to be read by the restore. What takes
-long is not waited for.
+the state that they are about to have, so that only what comes after it is left to be read by the restore. Reading takes
+time, in which more is changed. So checkpoints go on meanwhile, and when all has been read, another one is taken, of
+which only what is newer is read. That takes less time, and after a few of these rounds little is left for the pause,
+however large the state is. What takes long is not waited for.
 Then the spouts rest until the new plan is in force, so that what is in flight is
 executed before the checkpoint that everything is restored from. That saves repeated work, no more: what comes after the
 checkpoint is repeated by the sources.
@@ -34,8 +36,14 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0
 PREPARE_WAIT_S = 15.0
 """So long what is new may take to start before the spouts rest; then it is started while they do."""
-READ_WAIT_S = 15.0
+READ_WAIT_S = 60.0
 """So long tasks may read ahead before the spouts rest."""
+READ_BEHIND_S = 2.0
+"""What was read ahead is new enough if the checkpoint began so recently."""
+READ_ROUNDS_MAX = 3
+"""So many checkpoints are taken only to be read ahead."""
+READ_GAIN_MIN = 0.3
+"""A round that leaves more of the time than that to catch up with was the last: everything changes all the time."""
 START_WAIT_S = 60.0
 """How long the spouts rest for containers that are being started; then the old plan goes on until they are there."""
 
@@ -82,6 +90,18 @@ class PlanUpdate:
     """When neither the start of processes nor what they read is waited for any more; 0: nothing is."""
     new: frozenset[str] = frozenset()
     """Ids of the instances that are to be started for it beforehand."""
+    first: int = 0
+    """The checkpoint that tasks were told to read ahead first; 0: none."""
+    ordered: int = 0
+    """The one that they were told to read last."""
+    first_read: bool = False
+    """Whether all of the first was read: from then on checkpoints are taken only to be read, or to be restored."""
+    rounds: int = 0
+    """How many checkpoints were taken only to be read ahead."""
+    awaited: int = 0
+    """Such a checkpoint is to be newer than this one; 0: there was none."""
+    behind_s: float = float("inf")
+    """How old what was read ahead was, after the last round."""
 
     @classmethod
     def begin(cls, request: UpdateRequested, *, checkpoints: bool) -> PlanUpdate:
@@ -106,19 +126,50 @@ class PlanUpdate:
             checkpoint: The one under way, which would be newer than what they read; 0: none.
             now_s: The time.
         """
-        if self.stage is not Stage.PREPARING or checkpoint or not self.ready(present):
+        if self.stage is not Stage.PREPARING or checkpoint or not present >= self.new:
             return False
         self.stage = Stage.READING
         self.rest_by_s = now_s + min(READ_WAIT_S, self.request.timeout_s / 4)
         return True
 
+    def orders_reading(self, newest: int) -> bool:
+        """Whether tasks are to be told now to read the newest committed checkpoint ahead."""
+        if self.stage is not Stage.READING or newest == self.ordered:
+            return False
+        self.first, self.ordered = self.first or newest, newest
+        return True
+
+    def awaits_checkpoint(self, begun: int) -> bool:
+        """Whether a checkpoint that is to be read has not even begun; `begun` is the newest that has."""
+        return self.awaited > 0 and begun <= self.awaited
+
+    def catches_up(self, *, behind_s: float, begun: int) -> bool:
+        """All has been read ahead, and no checkpoint is under way. Whether another one is to be taken, and to be read.
+
+        Args:
+            behind_s: How long ago the checkpoint began that was read.
+            begun: The newest that was begun.
+        """
+        newer = behind_s <= (1 - READ_GAIN_MIN) * self.behind_s
+        if self.stage is not Stage.READING or behind_s <= READ_BEHIND_S or self.rounds >= READ_ROUNDS_MAX or not newer:
+            return False
+        self.rounds, self.awaited, self.behind_s = self.rounds + 1, begun, behind_s
+        return True
+
     def rests(self, *, has_read: bool, now_s: float) -> bool:
-        """Whether the spouts are to rest now; `has_read` says whether all has been read ahead."""
+        """Whether the spouts are to rest now; `has_read` says whether all has been read ahead, and is new enough."""
         return not self.divides_state and ((self.stage is Stage.READING and has_read) or now_s >= self.rest_by_s)
 
-    def ready(self, present: frozenset[str]) -> bool:
-        """Whether the spouts are to rest soon after a checkpoint that is under way, if these instances are there."""
-        return self.stage is Stage.READING or (self.stage is Stage.PREPARING and present >= self.new)
+    def yields(self, present: frozenset[str], *, begun: int) -> bool:
+        """Whether no checkpoint is to begin by itself, because another step waits for the one under way to end.
+
+        Args:
+            present: Instances that are there.
+            begun: The newest that was begun.
+        """
+        if self.stage is Stage.READING:
+            return self.first_read and not self.awaits_checkpoint(begun)
+        return self.stage is Stage.PREPARING and present >= self.new
 
     def settle(self, newest_begun: int) -> None:
         """Wait for a checkpoint newer than `newest_begun`."""

@@ -228,6 +228,9 @@ class HasRead:
 
     ahead = ReadAhead(1, 1, 0, 1, {})
 
+    async def finish(self, index: int, tasks: int) -> None:
+        """It is complete."""
+
     def take(self) -> ReadAhead:
         return self.ahead
 

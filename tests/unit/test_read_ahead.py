@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.hashing import key_group
 from heronpy.instance.checkpoints import KEPT_S, ReadingAhead
 from heronpy.proto import checkpoint_pb2
-from heronpy.state import Place, TaskStates, merged_blocks
+from heronpy.state import Place, TaskStates, read_entries
 from heronpy.testing import eventually
 
 KEYS = [f"key-{n}" for n in range(40)]
@@ -60,11 +61,14 @@ class Reader:
         found.blocks = noted  # type: ignore[method-assign]  # of this one only
         return found
 
-    def ahead(self, index: int, tasks: int) -> ReadAhead:
+    def ahead(self, index: int, tasks: int, before: ReadAhead | None = None) -> ReadAhead:
+        """What is read ahead of the newest checkpoint, maybe on top of an older one."""
         manifest = self.component.manifest
         assert manifest is not None
-        saved = read_saved(manifest, NAME, index, tasks, self.component.opened)
-        return ReadAhead(manifest.checkpoint_id, self.component.epoch, index, tasks, merged_blocks(saved, nothing))
+        self.blocks_read.clear()
+        saved = read_saved(manifest, NAME, index, tasks, self.opened, ahead=before)
+        blocks = {name: entries.merged() for name, entries in read_entries(saved, nothing).items()}
+        return ReadAhead(manifest.checkpoint_id, self.component.epoch, index, tasks, blocks)
 
     def states(self, ahead: ReadAhead | None, index: int, tasks: int) -> dict[str, dict[Any, Any]]:
         """What a task restores of the newest checkpoint, by state."""
@@ -109,13 +113,14 @@ changes = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(
     before=st.lists(changes, min_size=1, max_size=4),
+    between=st.lists(changes, max_size=2),
     after=st.lists(changes, max_size=3),
     merged=st.sampled_from(["not", "before", "after"]),
     tasks=st.integers(1, 3),
     wanted=st.integers(1, 5),
 )
 def test_the_same_is_restored_as_without(
-    before: list[list[Any]], after: list[list[Any]], merged: str, tasks: int, wanted: int
+    before: list[list[Any]], between: list[list[Any]], after: list[list[Any]], merged: str, tasks: int, wanted: int
 ) -> None:
     of = component(tasks)
     for key in KEYS:
@@ -137,6 +142,9 @@ def test_the_same_is_restored_as_without(
     found = [reader.ahead(index, wanted) for index in range(wanted)]
     if merged == "before":
         merge(of)
+    for some in between:
+        take(some)
+        found = [reader.ahead(index, wanted, found[index]) for index in range(wanted)]
     for some in after:
         take(some)
     if merged == "after":
@@ -157,6 +165,28 @@ def test_only_what_is_newer_is_read() -> None:
     newest = of.checkpoint()
     assert reader.states(ahead, 0, 1)["values"] == {key: [key] for key in KEYS} | {KEYS[0]: ["newer"]}
     assert {ref.checkpoint_id for ref in newest.objects if ref.name in reader.blocks_read} == {2}
+
+
+def test_what_is_newer_is_read_ahead_on_top_of_what_was_read() -> None:
+    of = component()
+    for key in KEYS:
+        set_value(of, key, [key])
+    of.checkpoint()
+    reader = Reader(of)
+    first = reader.ahead(0, 1)
+    set_value(of, KEYS[0], ["newer"])
+    set_value(of, KEYS[1], Point(1))
+    del of.of(KEYS[2])["values"][KEYS[2]]
+    newer = of.checkpoint()
+    second = reader.ahead(0, 1, first)
+    assert {ref.checkpoint_id for ref in newer.objects if ref.name in reader.blocks_read} == {2}
+    assert list(second.blocks["values"].encoded) == [KEYS[1]]
+    set_value(of, KEYS[1], ["newest"])
+    newest = of.checkpoint()
+    expected = {key: [key] for key in KEYS} | {KEYS[0]: ["newer"], KEYS[1]: ["newest"]}
+    del expected[KEYS[2]]
+    assert reader.states(second, 0, 1)["values"] == expected
+    assert {ref.checkpoint_id for ref in newest.objects if ref.name in reader.blocks_read} == {3}
 
 
 def test_merged_meanwhile_it_is_of_use_all_the_same() -> None:
@@ -258,8 +288,15 @@ def test_times_of_writes_are_kept() -> None:
     of = Component(lambda states: {"seen": states.keyed_state("seen", ttl_s=10.0)}, 1)
     set_value(of, KEYS[0], [1], "seen")
     of.checkpoint()
-    block = Reader(of).ahead(0, 1).blocks["seen"]
-    assert block.entries.stamps == [1_000_000]
+    reader = Reader(of)
+    ahead = reader.ahead(0, 1)
+    assert ahead.blocks["seen"].entries.stamps == [1_000_000]
+    of.now_ms += 1000
+    set_value(of, KEYS[1], [1], "seen")
+    set_value(of, KEYS[0], [2], "seen")
+    of.checkpoint()
+    block = reader.ahead(0, 1, ahead).blocks["seen"]
+    assert dict(zip(block.merged, block.entries.stamps, strict=True)) == {KEYS[0]: 1_001_000, KEYS[1]: 1_001_000}
 
 
 # An instance
@@ -274,6 +311,8 @@ class Store:
             set_value(self.component, key, [key])
         self.component.checkpoint()
         self.asked: list[tuple[int, int, int]] = []
+        self.ahead: list[int] = []
+        """Of which checkpoint something had been read before, each time."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
@@ -283,16 +322,23 @@ class Store:
         yield self
 
     async def read_ahead(
-        self, checkpoint: int, component: str, index: int, tasks: int, *, pause: Callable[[], None]
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        pause: Callable[[], None],
+        ahead: ReadAhead | None = None,
     ) -> Saved:
         self.asked.append((checkpoint, index, tasks))
+        self.ahead.append(ahead.checkpoint_id if ahead is not None else 0)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
         pause()
-        manifest = self.component.manifest
-        assert manifest is not None
-        return read_saved(manifest, NAME, index, tasks, self.component.opened)
+        (manifest,) = (each for each in self.component.manifests if each.checkpoint_id == checkpoint)
+        return read_saved(manifest, NAME, index, tasks, self.component.opened, ahead=ahead)
 
 
 def order(checkpoint: int, index: int, tasks: int, *, task: int = 5, epoch: int = 1) -> checkpoint_pb2.ReadAhead:
@@ -367,14 +413,62 @@ async def test_of_two_orders_the_last_counts() -> None:
         assert ahead.index == 1
 
 
-async def test_a_restore_does_not_wait_for_what_is_being_read() -> None:
+async def test_a_newer_checkpoint_is_read_on_top_of_the_one_that_is_being_read() -> None:
     async with instance(store := Store()) as (reading, said):
         store.gate.clear()
         reading.order(order(1, 0, 2))
+        await asyncio.sleep(0)
+        assert store.asked
+        set_value(store.component, KEYS[0], ["newer"])
+        store.component.checkpoint()
+        reading.order(order(2, 0, 2))
+        store.gate.set()
+        await until(said, 1, 2)
+        assert (store.asked, store.ahead) == ([(1, 0, 2), (2, 0, 2)], [0, 1])
+        ahead = reading.take()
+        assert ahead is not None
+        assert (ahead.checkpoint_id, ahead.epoch) == (2, 1)
+
+
+async def test_what_was_read_stays_where_what_is_newer_cannot_be_read() -> None:
+    async with instance(store := Store()) as (reading, said):
+        reading.order(order(1, 0, 2))
+        await until(said, 1)
+        store.error = UnavailableError("away")
+        reading.order(order(2, 0, 2, epoch=2))
+        await until(said, 1, 2)
+        ahead = reading.take()
+        assert ahead is not None
+        assert (ahead.checkpoint_id, ahead.epoch) == (1, 1)
+
+
+async def test_a_restore_has_what_is_being_read_completed_without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.instance._reading_ahead.WORK_S", 0.0)
+    monkeypatch.setattr("heronpy.instance._reading_ahead.REST_S_MAX", 3600.0)
+    monkeypatch.setattr("heronpy.instance._reading_ahead.time.thread_time", itertools.count(0, 3600).__next__)
+    async with instance(store := Store()) as (reading, said):
+        store.gate.clear()
+        reading.order(order(1, 0, 2))
+        asyncio.get_running_loop().call_later(0.05, store.gate.set)
+        await reading.finish(0, 2)
+        assert said == [1]
+        assert reading.take() is not None
+
+
+async def test_a_restore_does_not_wait_for_long_nor_for_another_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.instance._reading_ahead.FINISH_S", 0.05)
+    async with instance(store := Store()) as (reading, said):
+        store.gate.clear()
+        reading.order(order(1, 0, 2))
+        await reading.finish(0, 2)
+        assert reading.take() is None
+        monkeypatch.setattr("heronpy.instance._reading_ahead.FINISH_S", 3600.0)
+        reading.order(order(1, 0, 2))
+        await reading.finish(0, 3)
         assert reading.take() is None
         store.gate.set()
         reading.order(order(1, 0, 2))
-        await until(said, 0, 1)
+        await until(said, 0, 0, 1)
 
 
 @pytest.mark.parametrize("error", [CheckpointError("torn"), UnavailableError("away")])

@@ -66,7 +66,12 @@ def test_no_other_checkpoint_begins_while_an_update_waits_for_the_one_under_way(
     world.snapshot(1, 2)
     world.settle(time=False)
     assert world.coordinator.record.newest == 1
-    assert world.plan.state is TopologyState.PAUSED, "the next one was due: it took longer than the interval"
+    assert world.plan.state is TopologyState.RUNNING
+    assert world.coordinator.in_progress == 2, "what was read is old: it took longer than the interval"
+    world.pass_time(1.0)
+    world.snapshot(1, 2)
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.PAUSED
 
 
 def committed(world: Scaled) -> None:
@@ -94,18 +99,79 @@ def test_tasks_read_what_is_committed_before_the_spouts_rest() -> None:
     world.settle(time=False)
     assert read_orders(world) == [("stmgr-1", 1, {1: (0, 3), 3: (2, 3)}), ("stmgr-2", 1, {2: (1, 3)})]
     assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.RUNNING, 0)
-    world.pass_time(10.0)
-    assert world.coordinator.in_progress == 0, "it would be newer than what they read"
     world.reads_ahead = True
     world.report("stmgr-1")
     assert read_orders(world)[-1] == ("stmgr-1", 1, {1: (0, 3), 3: (2, 3)}), "it is repeated"
-    assert world.plan.state is TopologyState.RUNNING
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.RUNNING, 0)
     world.report("stmgr-2")
     world.settled()
-    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 2)
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.RUNNING, 2)
+    world.pass_time(1.0)
     world.snapshot(1, 2)
     world.settled()
-    assert (world.replies, world.coordinator.restoring) == ([""], 2)
+    assert read_orders(world)[-1][1] == 2
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 3)
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.coordinator.restoring) == ([""], 3)
+
+
+def test_checkpoints_go_on_while_tasks_read_for_long_and_are_read_then() -> None:
+    world = running()
+    committed(world)
+    world.pass_time(INTERVAL_S - 1.0)
+    world.reads_ahead = False
+    world.update(scaled((1, 3), (2,)), timeout_s=4 * READ_WAIT_S)
+    world.settle(time=False)
+    world.pass_time(1.0)
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.RUNNING, 2)
+    world.pass_time(1.0)
+    world.snapshot(1, 2)
+    world.settle(time=False)
+    assert [checkpoint for _, checkpoint, _ in read_orders(world)[-2:]] == [2, 2]
+    assert (world.plan.state, world.coordinator.record.newest) == (TopologyState.RUNNING, 2)
+    world.reads_ahead = True
+    world.report("stmgr-1")
+    world.report("stmgr-2")
+    world.settled()
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 3)
+
+
+def rounds(world: Scaled, took_s: float) -> int:
+    """Take checkpoints until the spouts rest, each within some seconds; how many it were."""
+    found = 0
+    while world.plan.state is TopologyState.RUNNING:
+        assert world.coordinator.in_progress, "it waits for nothing"
+        found += 1
+        world.pass_time(took_s)
+        world.snapshot(1, 2)
+        world.settled()
+    return found
+
+
+@pytest.mark.parametrize(("took_s", "expected"), [(1.0, 1), (3.0, 2), (15.0, 2), (30.0, 1)])
+def test_what_is_read_ahead_is_new_or_does_not_get_newer(took_s: float, expected: int) -> None:
+    """The checkpoint that is there began 30 s ago; when each that follows takes so long, the last is not of use."""
+    world = running()
+    committed(world)
+    world.pass_time(30.0)
+    world.update(scaled((1, 3), (2,)), timeout_s=4 * READ_WAIT_S)
+    world.settled()
+    assert rounds(world, took_s) == expected
+
+
+def test_a_checkpoint_that_fails_is_not_tried_again_only_to_be_read() -> None:
+    world = running()
+    committed(world)
+    world.pass_time(30.0)
+    world.update(scaled((1, 3), (2,)))
+    world.settled()
+    assert world.coordinator.in_progress == 2
+    world.pass_time(1.0)
+    failed = checkpoint_pb2.SnapshotFailed(task=1, checkpoint=2, epoch=world.coordinator.epoch, reason="no storage")
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
+    world.settled()
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 3)
 
 
 def test_what_was_read_for_an_update_that_came_to_nothing_is_not_taken_for_what_another_one_needs() -> None:
@@ -131,14 +197,16 @@ def test_what_was_read_for_an_update_that_came_to_nothing_is_not_taken_for_what_
     world.report("stmgr-1")
     world.report("stmgr-2")
     world.settled()
-    assert world.plan.state is TopologyState.PAUSED
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.plan.state, world.coordinator.record.newest) == (TopologyState.PAUSED, 3)
 
 
 def test_tasks_that_take_long_to_read_are_not_waited_for() -> None:
     world = running()
     committed(world)
     world.reads_ahead = False
-    world.update(scaled((1, 3), (2,)))
+    world.update(scaled((1, 3), (2,)), timeout_s=4 * READ_WAIT_S)
     world.settle(time=False)
     world.pass_time(READ_WAIT_S)
     world.settled()

@@ -74,6 +74,7 @@ class CountingNode:
         self.status = Status(task=task_id, incarnation=process.incarnation)
         self._plan: PhysicalPlan | None = None
         self._to_read: ReadAhead | None = None
+        self._has_read: ReadAhead | None = None
         self._end: End | None = None
         self._urgent: deque[bytes] = deque()
         """Reports, which overtake batches."""
@@ -211,6 +212,7 @@ class CountingNode:
 
         def read() -> None:
             if self._to_read is wanted:
+                self._has_read = wanted
                 self.status.read_ahead = wanted.checkpoint_id
                 self.status.read_share.CopyFrom(share)
                 self._report(status=self.status)
@@ -235,9 +237,9 @@ class CountingNode:
                 )
                 return
             saved = self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place())
-            if self.status.read_ahead and self._to_read is not None:
-                self._storage.restored_ahead(order.checkpoint, self._to_read, *self._place())
-            self._to_read = None
+            if self._has_read is not None:
+                self._storage.restored_ahead(order.checkpoint, self._has_read, *self._place())
+            self._to_read = self._has_read = None
             self._rolled_back(order.checkpoint)
             self._begin(saved)
             self.status = Status(

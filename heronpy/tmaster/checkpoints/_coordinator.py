@@ -136,6 +136,8 @@ class CheckpointCoordinator:
         self.decided: Mapping[str, int] = {}
         """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
+        self._newest_began_s = float("-inf")
+        """When the newest committed checkpoint began; long ago if that is not known."""
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
         self._poison = Poison()
@@ -179,10 +181,15 @@ class CheckpointCoordinator:
             return INITIAL
         return INITIAL if any(members.unaware(id, newest) for id in members.connected) else newest
 
-    @property
-    def has_read_ahead(self) -> bool:
-        """Whether no task of the plan is to read ahead any more, or just now."""
-        return self.phase is not Phase.RUNNING or not any(map(self._yet_to_read, self.shares))
+    def has_read_ahead(self, checkpoint: int | None = None) -> bool:
+        """Whether no task of the plan is to read ahead any more, or just now: a checkpoint, or the newest."""
+        wanted = self.record.newest if checkpoint is None else checkpoint
+        return self.phase is not Phase.RUNNING or not any(self._yet_to_read(id, wanted) for id in self.shares)
+
+    def behind_s(self, now_s: float) -> float:
+        """How long ago the checkpoint began that tasks read ahead; 0 if they are to read nothing, or just now."""
+        reads = self.phase is Phase.RUNNING and self.record.newest and any(self.shares.values())
+        return now_s - self._newest_began_s if reads else 0.0
 
     @property
     def interval_s(self) -> float:
@@ -418,7 +425,7 @@ class CheckpointCoordinator:
                 effects.append(ResumeTasks(stmgr_id, self.epoch, members.incarnations(stmgr_id)))
             if self.record.newest and members.unaware(stmgr_id, self.record.newest):
                 effects.append(AnnounceCommit(stmgr_id, self.record.newest))
-            if self._yet_to_read(stmgr_id):
+            if self._yet_to_read(stmgr_id, self.record.newest):
                 effects.append(self.read_ahead_order(stmgr_id))
         return effects
 
@@ -426,11 +433,11 @@ class CheckpointCoordinator:
         """For the tasks behind a Stream Manager, also if it is not in the plan yet."""
         return ReadAhead(stmgr_id, self.epoch, self.record.newest, self.shares.get(stmgr_id, {}))
 
-    def _yet_to_read(self, stmgr_id: str) -> bool:
-        """Whether tasks of the plan behind a Stream Manager have not read ahead what is committed."""
+    def _yet_to_read(self, stmgr_id: str, checkpoint: int) -> bool:
+        """Whether tasks of the plan behind a Stream Manager have not read a checkpoint ahead, or a newer one."""
         members, shares = self._members, self.shares.get(stmgr_id, {})
         tasks = shares.keys() & members.tasks_of(stmgr_id)
-        return any(members.read_ahead(task, shares[task]) < self.record.newest for task in tasks)
+        return any(members.read_ahead(task, shares[task]) < checkpoint for task in tasks)
 
     def _restore_order(self, stmgr_id: str) -> RestoreTasks:
         tasks = frozenset(self._members.tasks_of(stmgr_id))
@@ -542,6 +549,7 @@ class CheckpointCoordinator:
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
         took_s = now_s - checkpoint.began_s
+        self._newest_began_s = checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
         self.fallback.committed()
