@@ -344,9 +344,11 @@ class Core(KnownTopology):
         return ""
 
     def _end_update(self, now_s: float) -> list[Effect]:
-        self._update = None
+        update, self._update = self._update, None
         if self.checkpoints is not None:
             self.checkpoints.coordinator.shares = {}
+            if update is not None and update.undecided:
+                self.checkpoints.coordinator.being_read.clear()
         return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
 
     def _ask_checkpoint(self, asked: CheckpointAsked) -> list[Effect]:

@@ -12,7 +12,7 @@ from tmaster_world import topology
 from heronpy.plan import CodeVersion, TopologyState
 from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import Kind
-from heronpy.tmaster.checkpoints import instance_reported
+from heronpy.tmaster.checkpoints import DiscardCheckpoints, instance_reported
 from heronpy.tmaster.parts import READ_WAIT_S, CheckpointAsked
 
 
@@ -135,6 +135,44 @@ def test_checkpoints_go_on_while_tasks_read_for_long_and_are_read_then() -> None
     world.report("stmgr-2")
     world.settled()
     assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 3)
+
+
+def discards(world: Scaled) -> list[DiscardCheckpoints]:
+    return [effect for effect in world.effects if isinstance(effect, DiscardCheckpoints)]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_is_being_read_is_not_deleted_before_all_are_restored(done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New tasks may be reading an older checkpoint while all are told to restore."""
+    monkeypatch.setattr(Scaled, "retained", 1)
+    world = running()
+    committed(world)
+    world.pass_time(30.0)
+    world.update(scaled((1, 3), (2,)), timeout_s=4 * READ_WAIT_S)
+    world.settled()
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 3)
+    assert discards(world)[-1] == DiscardCheckpoints((1, 2), 2)
+    if done:
+        world.restores = False
+        world.snapshot(1, 2)
+        world.settled()
+        assert world.coordinator.phase.value == "restoring"
+        assert discards(world)[-1] == DiscardCheckpoints((1, 2, 3), 3)
+        world.restores = True
+    else:
+        world.snapshot(1)
+        world.snapshot(2, undivided="state 'total', which has no split and merge")
+    world.settled()
+    assert (world.coordinator.phase.value, world.replies == [""]) == ("running", done)
+    before = world.coordinator.record.newest
+    world.pass_time(2 * INTERVAL_S)
+    world.snapshot(1, 2, *([3] if done else []))
+    world.settled()
+    newest = world.coordinator.record.newest
+    assert newest > before
+    assert discards(world)[-1] == DiscardCheckpoints((newest,), newest)
 
 
 def rounds(world: Scaled, took_s: float) -> int:

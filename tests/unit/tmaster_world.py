@@ -129,12 +129,20 @@ class Store:
 class World:
     """One Topology Master's core and what surrounds it."""
 
+    retained = 5
+    """So many checkpoints are kept."""
+
     def __init__(
         self, store: Store, *, location: bytes = LOCATION, copy: Mapping[Kind, bytes | ReadFailedError] | None = None
     ) -> None:
         self.store = store
         self.core = Core(
-            topology="words", topology_id="words-1", location=location, stmgr_timeout_s=STMGR_TIMEOUT_S, copy=copy
+            topology="words",
+            topology_id="words-1",
+            location=location,
+            stmgr_timeout_s=STMGR_TIMEOUT_S,
+            copy=copy,
+            retained=self.retained,
         )
         self.now_s = 0.0
         self.asleep = False

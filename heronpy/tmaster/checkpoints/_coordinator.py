@@ -133,6 +133,8 @@ class CheckpointCoordinator:
         """No checkpoint is begun: an update has the spouts rest as soon as the one under way has ended."""
         self.shares: Shares = {}
         """What tasks are to read ahead, for an update."""
+        self.being_read: set[int] = set()
+        """Committed checkpoints that they were told to read ahead. They stay until all have been restored."""
         self.decided: Mapping[str, int] = {}
         """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
@@ -356,7 +358,7 @@ class CheckpointCoordinator:
         if lost_or_damaged and self._wanted is None:
             self._wanted = found
         if found.committed:
-            effects.append(DiscardCheckpoints(found.committed, found.newest))
+            effects.append(self._discard(found, found.newest))
         if self._adopt:
             self.phase = Phase.ADOPTING
             return [*effects, *self._adopted(event.now_s)]
@@ -397,6 +399,7 @@ class CheckpointCoordinator:
             self.fallback.entered()
             log.info("restore epoch %d: all have restored checkpoint %d, and resume", self.epoch, self.restoring)
             self.phase, self._due_s = Phase.RUNNING, event.now_s + self._settings.interval_s
+            self.being_read.clear()
             self.counts.run(event.now_s)
             return self._orders_to_all()
         if (current := self._current) is not None:
@@ -431,6 +434,7 @@ class CheckpointCoordinator:
 
     def read_ahead_order(self, stmgr_id: str) -> ReadAhead:
         """For the tasks behind a Stream Manager, also if it is not in the plan yet."""
+        self.being_read.add(self.record.newest)
         return ReadAhead(stmgr_id, self.epoch, self.record.newest, self.shares.get(stmgr_id, {}))
 
     def _yet_to_read(self, stmgr_id: str, checkpoint: int) -> bool:
@@ -544,8 +548,12 @@ class CheckpointCoordinator:
         self._count_commit(current, now_s)
         return [
             *(AnnounceCommit(id, record.newest) for id in self._members.connected),
-            DiscardCheckpoints(record.committed, record.newest),
+            self._discard(record, record.newest),
         ]
+
+    def _discard(self, record: Record, before: int) -> DiscardCheckpoints:
+        """Have deleted what is older and neither kept nor being read."""
+        return DiscardCheckpoints(tuple(sorted({*record.committed, *self.being_read})), before)
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
         took_s = now_s - checkpoint.began_s
@@ -601,7 +609,7 @@ class CheckpointCoordinator:
             effects: list[Effect] = self._to_all(BeginCheckpoint, current.id, self.epoch)
             if current.id > record.newest + 1:
                 # What was aborted since the last commit never is committed: this record says so, durably.
-                effects.append(DiscardCheckpoints(record.committed, current.id))
+                effects.append(self._discard(record, current.id))
             return effects
         return ()
 
