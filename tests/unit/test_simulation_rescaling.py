@@ -48,8 +48,8 @@ def test_counts_are_exact_after(faults: Schedule) -> None:
 
 def test_orders_that_reach_stream_managers_before_the_plan_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     advance = Checkpointing.advance
-    early = lambda self, state, now_s, *, published, updating: advance(  # noqa: E731
-        self, state, now_s, published=True, updating=updating
+    early = lambda self, state, now_s, *, published, **others: advance(  # noqa: E731
+        self, state, now_s, published=True, **others
     )
     assert not _fails(16)
     monkeypatch.setattr(Checkpointing, "advance", early)

@@ -212,6 +212,8 @@ class CountingNode:
 
         def read() -> None:
             if self._to_read is wanted:
+                if self._has_read is not None:
+                    self._storage.read_on(self._has_read, wanted)
                 self._has_read = wanted
                 self.status.read_ahead = wanted.checkpoint_id
                 self.status.read_share.CopyFrom(share)

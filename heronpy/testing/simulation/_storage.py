@@ -95,6 +95,8 @@ class Storage:
         """How often a task was restored that is one of another number than at the checkpoint."""
         self.read_ahead = 0
         """How often a task had read ahead what it was restored with, apart from what came after that."""
+        self.read_on_top = 0
+        """How often a task has read ahead what came after what it had read ahead before."""
         self.away = False
         """Whether the storage answers no request."""
         self._announced = 0
@@ -223,16 +225,33 @@ class Storage:
         Raises:
             Broken: it would restore a checkpoint that does not follow the one that it has read.
         """
-        if not checkpoint or (ahead.index, ahead.tasks) != (index, tasks):
-            return
+        if checkpoint and (ahead.index, ahead.tasks) == (index, tasks) and self._follows(checkpoint, ahead):
+            self.read_ahead += 1
+
+    def read_on(self, before: ReadAhead, ahead: ReadAhead) -> None:
+        """A task has read a checkpoint ahead after another one.
+
+        Raises:
+            Broken: it would read only what is newer of one that does not follow the one before.
+        """
+        same_part = (before.index, before.tasks) == (ahead.index, ahead.tasks)
+        if same_part and ahead.checkpoint_id in self._taken and self._follows(ahead.checkpoint_id, before):
+            self.read_on_top += 1
+
+    def _follows(self, checkpoint: int, ahead: ReadAhead) -> bool:
+        """Whether only what is newer is read of a checkpoint.
+
+        Raises:
+            Broken: it does not follow.
+        """
         if not ahead.precedes(checkpoint, self._taken[checkpoint][0]):
-            return
-        self.read_ahead += 1
+            return False
         before = checkpoint
         while before > ahead.checkpoint_id:
             before = self._taken[before][1]
         if before != ahead.checkpoint_id:
             raise Broken(f"checkpoint {checkpoint} is read from {ahead.checkpoint_id} on, which it does not follow")
+        return True
 
     def announced(self, checkpoint: int) -> None:
         """A task was notified of a commit.
