@@ -69,6 +69,7 @@ from heronpy.checkpoints._restore import (
     check_complete,
     parts_for,
     read_saved,
+    reads_on,
 )
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
@@ -143,6 +144,7 @@ __all__ = [
     "read_log",
     "read_manifest",
     "read_saved",
+    "reads_on",
     "references",
     "removable_manifests",
     "removable_objects",

@@ -107,7 +107,7 @@ class MergedBlock(Block):
 
     merged: dict[Any, Any]
     """Values by key, decoded as far as that could be. The caller owns the block."""
-    encoded: Collection[Any]
+    encoded: dict[Any, None]
     """The keys of the others."""
 
 
@@ -139,6 +139,17 @@ class ReadAhead:
             and self.precedes(manifest.checkpoint_id, manifest.epoch)
             and all(ref.since > 0 for ref in newer)  # of a newer base it is not known what it has no more
         )
+
+
+def reads_on(manifest: Manifest, component: str, index: int, tasks: int, ahead: ReadAhead) -> bool:
+    """Whether `read_saved` reads only what is newer than what was read before.
+
+    Raises:
+        CheckpointError: a part is missing.
+    """
+    refs = [ref for ref in manifest.objects if ref.component == component]
+    parts = parts_for(refs, groups_of(index, tasks, manifest.groups), manifest.name) if refs else []
+    return ahead.fits(manifest, index, tasks, parts)
 
 
 NOTHING_SAVED = Saved(checkpoint_id=0, generation=0, since=0, rescaled=False, states={})

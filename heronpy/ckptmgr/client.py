@@ -26,6 +26,7 @@ from heronpy.checkpoints import (
     manifest_name,
     read_log,
     read_saved,
+    reads_on,
 )
 from heronpy.ckptmgr._upload import Upload
 from heronpy.config import MIB
@@ -254,6 +255,20 @@ class CheckpointClient:
             return ObjectReader(_RemoteSource(ref.name, ref.size, read))
 
         return await stored.in_thread(lambda: read_saved(stored.manifest, component, index, tasks, opened, ahead=ahead))
+
+    async def reads_on(
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        ahead: ReadAhead,
+        *,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> bool:
+        """Whether `read_ahead` with what was read before reads only what is newer. Takes and raises what that does."""
+        stored = await self._stored(checkpoint, False, timeout_s)
+        return reads_on(stored.manifest, component, index, tasks, ahead)
 
     async def _stored(self, checkpoint: int, start: bool, timeout_s: float) -> _Stored:
         """A checkpoint to be read by a thread.

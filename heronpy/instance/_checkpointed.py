@@ -287,7 +287,7 @@ class CheckpointedTask:
         if not checkpoint:  # what the topology was submitted from: another one's, with numbers of its own
             self._reading_ahead.take()
             return None
-        await self._reading_ahead.finish(index, tasks)
+        await self._reading_ahead.finish(checkpoint, index, tasks)
         return self._reading_ahead.take()
 
     def _header(self, epoch: int, checkpoint: int) -> LogHeader:

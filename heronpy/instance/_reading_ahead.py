@@ -31,7 +31,7 @@ WORK_S: Final = 0.002
 """The thread rests when it has worked for so long, or as soon as it can after that."""
 REST_S_MAX: Final = 0.05
 FINISH_S: Final = 10.0
-"""So long a restore waits for what is being read."""
+"""A restore waits for what is being read, unless so long nothing of it was."""
 
 
 class Readable(Protocol):
@@ -52,6 +52,9 @@ class Readable(Protocol):
         With `ahead`, only what is newer is read, if that fits.
         """
 
+    async def reads_on(self, checkpoint: int, component: str, index: int, tasks: int, ahead: ReadAhead) -> bool:
+        """Whether that fits."""
+
 
 class Stopped(Exception):
     """What was being read is not wanted any more."""
@@ -69,6 +72,8 @@ class Pace:
         self.stopped = False
         self.hurried = False
         """It rests no more: somebody waits for it."""
+        self.steps = 0
+        """How often it could have rested."""
         self._thread = 0
         self._rested_s = 0.0
 
@@ -80,6 +85,7 @@ class Pace:
         """
         if self.stopped:
             raise Stopped
+        self.steps += 1
         if (thread := threading.get_ident()) != self._thread:  # each has a clock of its own
             self._thread, self._rested_s = thread, time.thread_time()
             return
@@ -145,15 +151,20 @@ class ReadingAhead:
             self._reading.add_done_callback(self._readings.discard)
         self._keep()
 
-    async def finish(self, index: int, tasks: int) -> None:
-        """Wait, for a bounded time, for what is being read, if it is for this task: it takes no rests any more.
+    async def finish(self, checkpoint: int, index: int, tasks: int) -> None:
+        """Wait for what is being read, if this task can be restored from a checkpoint with it. It takes no rests then.
 
-        What is left of it is less than all that a restore would have to read without it.
+        What is left of it is less than all that the restore would have to read without it. So there is no time after
+        which it is let go, but one for each step.
         """
-        if (index, tasks) != self._share or self._reading is None or self._reading.done():
+        reading, pace = self._reading, self._pace
+        if (index, tasks) != self._share or self._wanted > checkpoint or reading is None:
             return
-        self._pace.hurried = True
-        await asyncio.wait([self._reading], timeout=FINISH_S)
+        pace.hurried = True
+        before = -1
+        while not reading.done() and pace.steps > before:
+            before = pace.steps
+            await asyncio.wait([reading], timeout=FINISH_S)
 
     def take(self) -> ReadAhead | None:
         """What was read, for a restore. Nothing is kept."""
@@ -185,13 +196,13 @@ class ReadingAhead:
     async def _read(self, pace: Pace) -> None:
         while not pace.stopped and self._done != self._wanted:
             checkpoint, epoch = self._wanted, self._epoch
+            found: Mapping[str, MergedBlock] | None = None
             try:
                 found = await self._found_of(checkpoint, pace)
             except Stopped:
                 return
             except HeronError as e:
                 log.warning("checkpoint %d is not read ahead: %s", checkpoint, e)
-                found = None
             if pace.stopped:
                 return
             if found is not None:
@@ -204,6 +215,12 @@ class ReadingAhead:
         """What a checkpoint has; what was read before is part of that if it fits."""
         began_s = time.perf_counter()
         async with self._connect() as store:
+            if self._found is not None:
+                of_use = await store.reads_on(checkpoint, self._component, *self._share, self._found)
+                if pace.stopped:
+                    raise Stopped
+                if not of_use:
+                    self._found = None  # it would be in memory beside all that is read again
             saved = await store.read_ahead(checkpoint, self._component, *self._share, pause=pace, ahead=self._found)
         newer = await asyncio.to_thread(read_entries, saved, pace)
         if pace.stopped:

@@ -54,7 +54,7 @@ class ReadEntries:
     stamps: dict[Any, int]
     older: MergedBlock | None
     """What was read before; the caller owns it, and nobody changes it before `merged`."""
-    encoded: list[Any] = field(default_factory=list)
+    encoded: dict[Any, None] = field(default_factory=dict)
     deleted: list[Any] = field(default_factory=list)
 
     @property
@@ -70,11 +70,14 @@ class ReadEntries:
         if older.entries.stamps or stamps:
             stamps = dict(zip(older.merged, older.entries.stamps, strict=False)) | stamps
         older.merged.update(values)
+        for key in values:
+            older.encoded.pop(key, None)
         for key in self.deleted:
             older.merged.pop(key, None)
-        encoded = [key for key in older.encoded if key not in values and key in older.merged] + self.encoded
+            older.encoded.pop(key, None)
+        older.encoded.update(self.encoded)
         times = [stamps.get(key, 0) for key in older.merged] if stamps else []
-        return MergedBlock(self.state, self.groups, (), Entries(b"", {}, (), times), older.merged, encoded)
+        return MergedBlock(self.state, self.groups, (), Entries(b"", {}, (), times), older.merged, older.encoded)
 
 
 def read_entries(saved: Saved, pause: Callable[[], None]) -> dict[str, ReadEntries]:
@@ -120,7 +123,7 @@ def _decode(entries: ReadEntries, decode: Callable[[Any], Any] | None, pause: Ca
             if value == DELETED:
                 entries.deleted.append(key)
             elif decode is None or type(found := _decoded(value, decode)) is Ext:
-                entries.encoded.append(key)
+                entries.encoded[key] = None
             else:
                 values[key] = found
         if number % ENTRIES_AT_ONCE == 0:

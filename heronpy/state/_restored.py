@@ -49,7 +49,7 @@ def _with_newest(
         keys: Iterable[Any] = block.keys
         if isinstance(block, MergedBlock):
             assert not values
-            values, encoded = block.merged, dict.fromkeys(block.encoded)
+            values, encoded = block.merged, block.encoded
             keys = values
         else:
             values.update(zip(keys, block.entries.values, strict=True))

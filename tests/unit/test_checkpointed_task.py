@@ -228,7 +228,7 @@ class HasRead:
 
     ahead = ReadAhead(1, 1, 0, 1, {})
 
-    async def finish(self, index: int, tasks: int) -> None:
+    async def finish(self, checkpoint: int, index: int, tasks: int) -> None:
         """It is complete."""
 
     def take(self) -> ReadAhead:

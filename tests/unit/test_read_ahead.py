@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import itertools
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_kit import GROUPS, NAME, Component
 
-from heronpy.checkpoints import ObjectReader, ObjectRef, ReadAhead, Saved, read_saved
+from heronpy.checkpoints import Manifest, ObjectReader, ObjectRef, ReadAhead, Saved, read_saved, reads_on
 from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.hashing import key_group
 from heronpy.instance.checkpoints import KEPT_S, ReadingAhead
@@ -115,7 +116,7 @@ changes = st.lists(
     before=st.lists(changes, min_size=1, max_size=4),
     between=st.lists(changes, max_size=2),
     after=st.lists(changes, max_size=3),
-    merged=st.sampled_from(["not", "before", "after"]),
+    merged=st.sampled_from(["not", "before", "between", "after"]),
     tasks=st.integers(1, 3),
     wanted=st.integers(1, 5),
 )
@@ -145,6 +146,8 @@ def test_the_same_is_restored_as_without(
     for some in between:
         take(some)
         found = [reader.ahead(index, wanted, found[index]) for index in range(wanted)]
+        if merged == "between":
+            merge(of)
     for some in after:
         take(some)
     if merged == "after":
@@ -307,8 +310,9 @@ class Store:
 
     def __init__(self) -> None:
         self.component = component(1)
+        self.component.epoch = 1
         for key in KEYS:
-            set_value(self.component, key, [key])
+            set_value(self.component, key, {key})
         self.component.checkpoint()
         self.asked: list[tuple[int, int, int]] = []
         self.ahead: list[int] = []
@@ -316,6 +320,11 @@ class Store:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
+        self.steps = 1
+        self.had: Callable[[], object] = lambda: None
+        """One of the values that were read before, as long as something refers to it."""
+        self.had_then: list[object] = []
+        """That, each time that reading has begun."""
 
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncIterator[Store]:
@@ -333,12 +342,22 @@ class Store:
     ) -> Saved:
         self.asked.append((checkpoint, index, tasks))
         self.ahead.append(ahead.checkpoint_id if ahead is not None else 0)
+        self.had_then.append(self.had())
         await self.gate.wait()
         if self.error is not None:
             raise self.error
-        pause()
+        for _ in range(self.steps):
+            pause()
+            await asyncio.sleep(0.01 if self.steps > 1 else 0)
+        return read_saved(self.manifest(checkpoint), NAME, index, tasks, self.component.opened, ahead=ahead)
+
+    async def reads_on(self, checkpoint: int, component: str, index: int, tasks: int, ahead: ReadAhead) -> bool:
+        self.had = weakref.ref(next(iter(ahead.blocks["values"].merged.values())))
+        return reads_on(self.manifest(checkpoint), NAME, index, tasks, ahead)
+
+    def manifest(self, checkpoint: int) -> Manifest:
         (manifest,) = (each for each in self.component.manifests if each.checkpoint_id == checkpoint)
-        return read_saved(manifest, NAME, index, tasks, self.component.opened, ahead=ahead)
+        return manifest
 
 
 def order(checkpoint: int, index: int, tasks: int, *, task: int = 5, epoch: int = 1) -> checkpoint_pb2.ReadAhead:
@@ -419,7 +438,7 @@ async def test_a_newer_checkpoint_is_read_on_top_of_the_one_that_is_being_read()
         reading.order(order(1, 0, 2))
         await asyncio.sleep(0)
         assert store.asked
-        set_value(store.component, KEYS[0], ["newer"])
+        set_value(store.component, KEYS[0], {"newer"})
         store.component.checkpoint()
         reading.order(order(2, 0, 2))
         store.gate.set()
@@ -434,12 +453,32 @@ async def test_what_was_read_stays_where_what_is_newer_cannot_be_read() -> None:
     async with instance(store := Store()) as (reading, said):
         reading.order(order(1, 0, 2))
         await until(said, 1)
+        store.component.checkpoint()
         store.error = UnavailableError("away")
         reading.order(order(2, 0, 2, epoch=2))
         await until(said, 1, 2)
         ahead = reading.take()
         assert ahead is not None
         assert (ahead.checkpoint_id, ahead.epoch) == (1, 1)
+
+
+async def test_what_does_not_fit_any_more_is_let_go_before_all_is_read_again() -> None:
+    async with instance(store := Store()) as (reading, said):
+        reading.order(order(1, 0, 1))
+        await until(said, 1)
+        store.component.epoch = 2
+        store.component.checkpoint()
+        reading.order(order(2, 0, 1, epoch=2))
+        await until(said, 1, 2)
+        set_value(store.component, KEYS[0], {"newest"})
+        store.component.checkpoint()
+        reading.order(order(3, 0, 1, epoch=2))
+        await until(said, 1, 2, 3)
+        assert store.ahead == [0, 0, 2]
+        assert [had is not None for had in store.had_then] == [False, False, True]
+        ahead = reading.take()
+        assert ahead is not None
+        assert ahead.blocks["values"].merged == {key: {key} for key in KEYS} | {KEYS[0]: {"newest"}}
 
 
 async def test_a_restore_has_what_is_being_read_completed_without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,9 +489,33 @@ async def test_a_restore_has_what_is_being_read_completed_without_rests(monkeypa
         store.gate.clear()
         reading.order(order(1, 0, 2))
         asyncio.get_running_loop().call_later(0.05, store.gate.set)
-        await reading.finish(0, 2)
+        await reading.finish(1, 0, 2)
         assert said == [1]
         assert reading.take() is not None
+
+
+async def test_a_restore_waits_for_as_long_as_something_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.instance._reading_ahead.FINISH_S", 0.1)
+    async with instance(store := Store()) as (reading, said):
+        store.steps = 40
+        reading.order(order(1, 0, 2))
+        await reading.finish(1, 0, 2)
+        assert said == [1]
+        assert reading.take() is not None
+
+
+async def test_a_restore_of_an_older_checkpoint_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.instance._reading_ahead.FINISH_S", 3600.0)
+    async with asyncio.timeout(30.0), instance(store := Store()) as (reading, said):
+        reading.order(order(1, 0, 2))
+        await until(said, 1)
+        store.component.checkpoint()
+        store.gate.clear()
+        reading.order(order(2, 0, 2))
+        await reading.finish(1, 0, 2)
+        ahead = reading.take()
+        assert ahead is not None
+        assert ahead.checkpoint_id == 1
 
 
 async def test_a_restore_does_not_wait_for_long_nor_for_another_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,11 +523,11 @@ async def test_a_restore_does_not_wait_for_long_nor_for_another_part(monkeypatch
     async with instance(store := Store()) as (reading, said):
         store.gate.clear()
         reading.order(order(1, 0, 2))
-        await reading.finish(0, 2)
+        await reading.finish(1, 0, 2)
         assert reading.take() is None
         monkeypatch.setattr("heronpy.instance._reading_ahead.FINISH_S", 3600.0)
         reading.order(order(1, 0, 2))
-        await reading.finish(0, 3)
+        await reading.finish(1, 0, 3)
         assert reading.take() is None
         store.gate.set()
         reading.order(order(1, 0, 2))
