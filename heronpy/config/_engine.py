@@ -2,15 +2,19 @@
 
 Every field names the Heron-style key that sets it (`heron.…`, from the cluster's YAML files or
 `--config-property`), the unit of that key where it differs from the field's, and what it does.
+
+Every process of a topology imports this. To define a dataclass takes 0.6 ms of CPU, because it compiles each of its
+methods; a Struct of msgspec takes 0.01.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from heronpy.config._sinks import sinks_from_text
 from heronpy.errors import ConfigError, nearest
@@ -21,13 +25,12 @@ FILES_MAX = 100
 """Most rotated files that anybody looks for."""
 
 
-def _key(default: Any, key: str, scale: int = 1) -> Any:
-    """A field set by `key`; the key's value times `scale` is the field's (e.g. MIB for keys in megabytes)."""
-    return field(default=default, metadata={"key": key, "scale": scale})
+def _key(default: Any, key: str) -> Any:
+    """A field set by `key`. The unit of a key that ends in `.mb` is a megabyte, the field's a byte."""
+    return field(default=default, name=key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceConfig:
+class InstanceConfig(Struct, frozen=True, kw_only=True):
     """One Heron Instance."""
 
     drain_interval_ms: float = _key(5.0, "heron.instance.emit.batch.time.ms")
@@ -73,15 +76,14 @@ class InstanceConfig:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StmgrConfig:
+class StmgrConfig(Struct, frozen=True, kw_only=True):
     """One Stream Manager."""
 
-    outbox_bytes_high: int = _key(100 * MIB, "heron.streammgr.network.backpressure.highwatermark.mb", MIB)
+    outbox_bytes_high: int = _key(100 * MIB, "heron.streammgr.network.backpressure.highwatermark.mb")
     """Backpressure starts when this much waits for one instance or one peer."""
-    outbox_bytes_low: int = _key(50 * MIB, "heron.streammgr.network.backpressure.lowwatermark.mb", MIB)
+    outbox_bytes_low: int = _key(50 * MIB, "heron.streammgr.network.backpressure.lowwatermark.mb")
     """Backpressure ends when less than this waits."""
-    frame_bytes: int = _key(1 * MIB, "heron.streammgr.connection.write.batch.size.mb", MIB)
+    frame_bytes: int = _key(1 * MIB, "heron.streammgr.connection.write.batch.size.mb")
     """Waiting batches are sent together in frames of at most about this size."""
     merge_interval_ms: float = _key(1.0, "heron.streammgr.cache.drain.frequency.ms")
     """Shortest time between two small frames on one link, so that small batches with the same way to go are sent
@@ -90,7 +92,7 @@ class StmgrConfig:
     """A frame of this size is not small: it is sent at once."""
     peer_reconnect_ms: int = _key(200, "heron.streammgr.client.reconnect.interval.ms")
     """Pause between two attempts to reach a peer."""
-    feedback_spill_bytes: int = _key(4096 * MIB, "heron.streammgr.feedback.spill.limit.mb", MIB)
+    feedback_spill_bytes: int = _key(4096 * MIB, "heron.streammgr.feedback.spill.limit.mb")
     """How much of what bolts send round a cycle (to themselves, or to bolts before them) may wait on disk in a
     container. Beyond, the topology stops, and its status says why."""
     heartbeat_interval_ms: int = _key(1000, "heron.streammgr.tmanager.heartbeat.interval.ms")
@@ -104,8 +106,7 @@ class StmgrConfig:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TmasterConfig:
+class TmasterConfig(Struct, frozen=True, kw_only=True):
     """The Topology Master."""
 
     stmgr_timeout_ms: int = _key(10_000, "heron.tmanager.stmgr.state.timeout.ms")
@@ -117,8 +118,7 @@ class TmasterConfig:
     twice that. Those beyond are counted as __metrics-history-dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsConfig:
+class MetricsConfig(Struct, frozen=True, kw_only=True):
     """Collection and export of metrics."""
 
     interval_ms: int = _key(5000, "heron.metrics.export.interval.ms")
@@ -135,8 +135,7 @@ class MetricsConfig:
         sinks_from_text(self.sinks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutorConfig:
+class ExecutorConfig(Struct, frozen=True, kw_only=True):
     """The supervisor of one container's processes."""
 
     restart_backoff_ms: int = _key(100, "heron.executor.restart.backoff.ms")
@@ -173,13 +172,12 @@ class ExecutorConfig:
             raise ConfigError("heron.executor.crash.loop.restarts must be at least 1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggingConfig:
+class LoggingConfig(Struct, frozen=True, kw_only=True):
     """What processes log and print: two files each, `<process>.log` and `<process>.out`."""
 
     level: str = _key("INFO", "heron.logging.level")
     """DEBUG, INFO, WARNING or ERROR."""
-    file_bytes: int = _key(100 * MIB, "heron.logging.maximum.size.mb", MIB)
+    file_bytes: int = _key(100 * MIB, "heron.logging.maximum.size.mb")
     """A file is rotated when it reaches this size."""
     files: int = _key(5, "heron.logging.maximum.files")
     """How many rotated files of each are kept, 1 to 100."""
@@ -202,8 +200,7 @@ class LoggingConfig:
             raise ConfigError(f"heron.logging.level must be DEBUG, INFO, WARNING or ERROR, not {self.level!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellConfig:
+class ShellConfig(Struct, frozen=True, kw_only=True):
     """heron-shell: the server of a container's logs, stacks and processes."""
 
     enabled: bool = _key(False, "heron.shell.enabled")
@@ -211,8 +208,7 @@ class ShellConfig:
     of the local scheduler do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitConfig:
+class SubmitConfig(Struct, frozen=True, kw_only=True):
     """`heron submit` on a cluster that starts containers by itself."""
 
     wait_s: float = _key(20.0, "heron.submit.wait.secs")
@@ -220,8 +216,7 @@ class SubmitConfig:
     What takes longer, for lack of resources say, is no error. 0: it does not wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkConfig:
+class NetworkConfig(Struct, frozen=True, kw_only=True):
     """Where processes listen, and where others reach them."""
 
     bind: str = _key("127.0.0.1", "heron.network.bind.address")
@@ -231,8 +226,7 @@ class NetworkConfig:
     the route to the state manager where `bind` is a wildcard."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityConfig:
+class SecurityConfig(Struct, frozen=True, kw_only=True):
     """How processes prove to each other who they are."""
 
     tls: bool = _key(True, "heron.security.tls")
@@ -246,8 +240,7 @@ class SecurityConfig:
             raise ConfigError(f"heron.security.certificate.days must be 1 to 3650, not {self.certificate_days}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointsConfig:
+class CheckpointsConfig(Struct, frozen=True, kw_only=True):
     """Where checkpoints are stored."""
 
     url: str = _key("", "heron.statefulstorage.url")
@@ -264,8 +257,7 @@ class CheckpointsConfig:
             raise ConfigError("heron.statefulstorage.max.checkpoints must be at least 1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageConfig:
+class PackageConfig(Struct, frozen=True, kw_only=True):
     """How the user's code, and Python with it, come to the hosts that run it."""
 
     url: str = _key("", "heron.uploader.url")
@@ -292,8 +284,7 @@ class PackageConfig:
             raise ConfigError("heron.package.python ship needs a directory that all hosts share in heron.uploader.url")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(Struct, frozen=True, kw_only=True):
     """All sections."""
 
     instance: InstanceConfig = InstanceConfig()
@@ -323,9 +314,9 @@ class EngineConfig:
             section, name, default, scale = KEYS[key]
             sections.setdefault(section, {})[name] = _convert(key, raw, default, scale)
         default = cls()
-        return dataclasses.replace(
+        return replace(
             default,
-            **{name: dataclasses.replace(getattr(default, name), **fields) for name, fields in sections.items()},
+            **{name: replace(getattr(default, name), **fields) for name, fields in sections.items()},
         )
 
     def to_keys(self) -> dict[str, Any]:
@@ -340,9 +331,11 @@ class EngineConfig:
 
 def _keys() -> dict[str, tuple[str, str, Any, int]]:
     return {
-        f.metadata["key"]: (section.name, f.name, f.default, f.metadata["scale"])
-        for section in dataclasses.fields(EngineConfig)
-        for f in dataclasses.fields(section.default)  # type: ignore[arg-type]  # every section has a dataclass default
+        key: (section, name, default, MIB if key.endswith(".mb") else 1)
+        for section, made in zip(EngineConfig.__struct_fields__, EngineConfig.__struct_defaults__, strict=True)
+        for name, key, default in zip(
+            made.__struct_fields__, made.__struct_encode_fields__, made.__struct_defaults__, strict=True
+        )
     }
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from heronpy.errors import ConfigError, nearest
 
@@ -39,8 +40,7 @@ ALIASES = {
 _COMMON: Mapping[str, Any] = {"class": "", "flush-frequency-ms": 60_000, "sink-restart-attempts": -1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSpec:
+class SinkSpec(Struct, frozen=True, kw_only=True):
     """One sink that is in use."""
 
     name: str
@@ -51,7 +51,7 @@ class SinkSpec:
     """How often `flush()` is called."""
     restart_attempts: int = -1
     """How often a sink that failed is started again; -1: for ever."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
     """Its own keys, with the defaults of ours."""
 
 

@@ -18,7 +18,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from heronpy.health._checkpoints import CheckpointProgress, checkpoint_reasons
 from heronpy.health._restarts import RESTART_WINDOW_S
@@ -42,8 +43,7 @@ NAMES_SHOWN = 3
 """A reason names so many processes, and counts the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(Struct, frozen=True):
     """What became of the tuples of a component within WINDOW_S."""
 
     done: float
@@ -51,16 +51,14 @@ class Outcomes:
     failed: float
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """A process that should report and does not."""
 
     process: str
     silent_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Struct, frozen=True, kw_only=True):
     """What is known of a topology at one time."""
 
     unregistered: Sequence[str] = ()
@@ -81,16 +79,16 @@ class Observed:
     """For how long that has not been so."""
     was_ready: bool = False
     """It was ready at some time since its Topology Master started."""
-    restarts: Mapping[str, int] = field(default_factory=dict)
+    restarts: Mapping[str, int] = {}
     """By process, within RESTART_WINDOW_S."""
-    over_ram: Mapping[str, str] = field(default_factory=dict)
+    over_ram: Mapping[str, str] = {}
     """Of those, which were killed for their RAM the last time, in words."""
-    outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcomes] = {}
     """By component."""
     silent: Sequence[Silence] = ()
-    throttled: Mapping[str, float] = field(default_factory=dict)
+    throttled: Mapping[str, float] = {}
     """Share of WINDOW_S for which each culprit throttled the spouts."""
-    held_back: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    held_back: Mapping[tuple[str, str], float] = {}
     """By spout and bolt: share of WINDOW_S for which the spout's limit of pending tuples kept back what the bolt, which
     holds what it got, waited for."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.health._restarts import RESTART_WINDOW_S
 from heronpy.health._verdict import HealthState, Kind, Reason, duration
@@ -18,8 +19,7 @@ ROLLBACKS_DEGRADED = 3
 """Within RESTART_WINDOW_S."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointProgress:
+class CheckpointProgress(Struct, frozen=True, kw_only=True):
     """How checkpoints get on, in a topology that takes them."""
 
     interval_s: float

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.proto import tmaster_pb2
 
@@ -37,8 +38,7 @@ class Kind(enum.StrEnum):
     PENDING = "pending"
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """One thing that is wrong, and how bad it alone is."""
 
     kind: Kind
@@ -46,8 +46,7 @@ class Reason:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """How a topology is."""
 
     state: HealthState

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from heronpy.wire import SEQUENCE_BITS, SEQUENCE_MASK
@@ -32,8 +32,7 @@ U64s = NDArray[np.uint64]
 CAPACITY_MIN: Final = 1 << 12
 
 
-@dataclass(slots=True)
-class _Straggler:
+class _Straggler(Struct):
     value: int
     emitted_ns: int
     since_ns: int
@@ -42,8 +41,7 @@ class _Straggler:
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """Roots that are done, one way or another."""
 
     message_ids: Sequence[Any]

@@ -18,8 +18,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from heronpy.errors import UnavailableError
 from heronpy.files import ABSENT
@@ -32,8 +33,7 @@ _REMOVE_S = 2.0
 """How long a group is tried to be removed whose processes were killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Of one instance; 0: none."""
 
     ram_bytes: int = 0
@@ -41,8 +41,7 @@ class Limits:
     """Cores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(Struct, frozen=True):
     """A mounted tree of cgroups with controllers for us."""
 
     version: int

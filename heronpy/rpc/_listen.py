@@ -11,11 +11,11 @@ import asyncio
 import functools
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
+from msgspec import Struct
 
 from heronpy.address import join_address
 from heronpy.config import KIB, MIB
@@ -37,8 +37,7 @@ INCARNATION_DIGITS_MAX = 19
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """A server with an address, to be given its services and started."""
 
     server: grpc.aio.Server

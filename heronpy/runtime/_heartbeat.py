@@ -17,9 +17,10 @@ import logging
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from heronpy.files import ABSENT
 
@@ -34,8 +35,7 @@ _LAYOUT = struct.Struct("<8sQQQQ")
 _NO_TASK = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TaskProgress:
+class TaskProgress(Struct, frozen=True):
     """How far a task is."""
 
     mark: object
@@ -52,8 +52,7 @@ class HasTask(Protocol):
         """Called in the event loop, once for every heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """The contents of a heartbeat file."""
 
     pid: int

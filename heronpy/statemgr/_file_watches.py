@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from heronpy.statemgr._node_file import Signature, Trusted, is_live, open_live, read, signature, signature_of
 from heronpy.statemgr._watch import Watch
@@ -16,8 +17,7 @@ log = logging.getLogger(__name__)
 _JOIN_S = 5.0
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     """The version of a node that a watch saw last. `fd` keeps its inode number from being used again."""
 
     watch: Watch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 import importlib
 import inspect
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heron_scheduler import scheduler_of
+from msgspec import structs
 
 from heronpy import packing as packings
 from heronpy.address import is_loopback
@@ -137,9 +137,9 @@ def prepare(
     engine = config.engine_config(logical.config)
     if SHELL_ENABLED not in origins:
         # Without a service the cluster looks after containers, on hosts that know nothing of this one's files.
-        engine = dataclasses.replace(engine, shell=ShellConfig(enabled=not scheduler.has_service))
+        engine = structs.replace(engine, shell=ShellConfig(enabled=not scheduler.has_service))
     if engine.logging.upload_uri:
-        engine = dataclasses.replace(engine, logging=_storing(engine.logging, cluster, role, environ))
+        engine = structs.replace(engine, logging=_storing(engine.logging, cluster, role, environ))
     secrets = references_of(logical.config)
     for config_of, where in ((logical.config, f"topology {name}"), *_components(logical)):
         check_used(config_of, secrets, where)
@@ -194,7 +194,7 @@ def _storing(logging: LoggingConfig, cluster: str, role: str, environ: str) -> L
 
     uri = log_store_of(logging.upload_uri, cluster, role, environ)
     open_storage(uri).close()
-    return dataclasses.replace(logging, upload_uri=uri)
+    return structs.replace(logging, upload_uri=uri)
 
 
 def _check_watermarks(logical: LogicalPlan) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from heronpy.health import WINDOW_S, CheckpointProgress, Health, HealthState, Kind, Observed, Outcomes, Silence, assess
 from heronpy.limits import Overrun

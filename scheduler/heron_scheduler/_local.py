@@ -8,7 +8,6 @@ of them could starve the others.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 import signal
@@ -17,6 +16,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
+
+from msgspec import structs
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heronpy.errors import NotFoundError, UnavailableError
@@ -90,7 +91,7 @@ class LocalScheduler(Scheduler):
         config = launch.config.executor
         # An executor is given the time it gives its own processes, and a little more to tidy up.
         self._stop_timeout_ms = int(stop_limit_s(launch) * 1000) + 3000
-        self._supervision = Supervision(dataclasses.replace(config, stop_timeout_ms=self._stop_timeout_ms))
+        self._supervision = Supervision(structs.replace(config, stop_timeout_ms=self._stop_timeout_ms))
         self._executors: dict[str, HostProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._hangs = HangDetector(config.heartbeat_timeout_ms, LOOK_S * 1000)

@@ -12,6 +12,7 @@ from typing import Any
 import heron_scheduler
 import pytest
 import scheduled_topology
+from msgspec import structs
 from scheduled_topology import KILL, SUBMIT, Topology, at_least, equal, plan
 from topology_on_disk import remove
 
@@ -76,8 +77,8 @@ def test_commands_wait_for_as_long_as_executors_may_take_to_end(
         return ask(launch, location, method, request, timeout_s)
 
     monkeypatch.setattr("heron_scheduler._client._ask", ask_and_record)
-    patient = dataclasses.replace(running.launch.config.executor, stop_timeout_ms=100_000)
-    launch = dataclasses.replace(running.launch, config=dataclasses.replace(running.launch.config, executor=patient))
+    patient = structs.replace(running.launch.config.executor, stop_timeout_ms=100_000)
+    launch = dataclasses.replace(running.launch, config=structs.replace(running.launch.config, executor=patient))
     heron_scheduler.restart(launch, 1)
     heron_scheduler.kill(launch)
     assert waited_s["Restart"] > stop_limit_s(launch)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from heron_scheduler.driven import Order, Orders
 from heron_scheduler.yarn import BOOTSTRAP, Credentials
+from msgspec import structs
 
 from heronpy.container import TRY_AGAIN, bootstrap_document
 from heronpy.runtime import PARENT_ENV, TOKEN_FILE, Launch, StatemgrSpec
@@ -37,9 +38,9 @@ def test_a_container_that_nobody_ordered_to_end_asks_to_be_started_again(
         statemgr=StatemgrSpec(type="file", root=str(tmp_path / "state")),
         dir=tmp_path / "words",
     )
-    security = dataclasses.replace(launch.config.security, tls=False)
-    package = dataclasses.replace(launch.config.package, python=f"venv:{sys.prefix}")
-    launch = dataclasses.replace(launch, config=dataclasses.replace(launch.config, security=security, package=package))
+    security = structs.replace(launch.config.security, tls=False)
+    package = structs.replace(launch.config.package, python=f"venv:{sys.prefix}")
+    launch = dataclasses.replace(launch, config=structs.replace(launch.config, security=security, package=package))
     launch.save()
     write_secret(launch.dir / TOKEN_FILE, b"0" * 64)
     credentials = tmp_path / "credentials"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkpoint_model_tasks import Broken, Link
+from msgspec import structs
 
 from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind
@@ -80,7 +80,7 @@ class Stmgr:
 
     def control(self, rng: random.Random) -> None:
         if self.tmaster is not None and self.reports and self.model.steps >= self.late_until:
-            self.tmaster.inbox.append(dataclasses.replace(self.reports.popleft(), now_s=self.model.now_s))
+            self.tmaster.inbox.append(structs.replace(self.reports.popleft(), now_s=self.model.now_s))
         if waiting := [task for task in self.mine if self.model.control_up[task]]:
             task = rng.choice(waiting)
             self.from_task(task, *self.model.control_up[task].popleft())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from heronpy.config import EngineConfig, ExecutorConfig
@@ -145,7 +145,7 @@ def test_the_health_names_an_instance_that_was_over_its_ram() -> None:
         HealthState.DEGRADED,
         "restarted in the last 10 min: container_1_count_3 (killed: used 512 MB of its 512 MB)",
     )
-    looping = dataclasses.replace(observed, restarts={"container_1_count_3": 4})
+    looping = msgspec.structs.replace(observed, restarts={"container_1_count_3": 4})
     (reason,) = assess(looping).reasons
     assert reason.text == (
         "crash loop in the last 10 min: container_1_count_3 (4 restarts; killed: used 512 MB of its 512 MB)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from msgspec import structs
 from stmgr_kit import CONFIG, PEER, SINK, SOURCE, Shell, changed, data, plan, replaced, tracked, without
 
 from heronpy.plan import PhysicalPlan
@@ -314,7 +315,7 @@ def test_an_instance_that_feeds_itself_is_never_held_for_want_of_room() -> None:
 
 
 def test_feedback_beyond_the_limit_of_the_disk_stops_the_topology_and_nothing_is_lost() -> None:
-    shell = Shell(_cyclic(), dataclasses.replace(CONFIG, feedback_spill_bytes=4000))
+    shell = Shell(_cyclic(), structs.replace(CONFIG, feedback_spill_bytes=4000))
     shell.open(SOURCE, PEER)
     shell.open(SINK, stalled=True)
     sent = 0

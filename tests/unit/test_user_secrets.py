@@ -11,6 +11,7 @@ from typing import Any
 
 import heron_scheduler
 import pytest
+from msgspec import structs
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.container import Bootstrap, bootstrap_document, make_directory
@@ -56,7 +57,7 @@ def launch_of(directory: Path, **secrets: str) -> Launch:
         secrets=references_of({"topology.secrets": secrets}),
     )
     made = dataclasses.replace(
-        made, config=dataclasses.replace(made.config, security=dataclasses.replace(made.config.security, tls=False))
+        made, config=structs.replace(made.config, security=structs.replace(made.config.security, tls=False))
     )
     made.save()
     return made

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import heron_scheduler
+from msgspec import structs
 
 from heron_tracker._adoption import CERTIFICATE_DAYS, Adoption, cluster_of
 from heron_tracker._config import AdoptedCluster, TrackerConfig
@@ -334,7 +335,8 @@ def fetch(
     if not theirs.config.security.tls:
         raise UntrustedError("it has no certificates by which its processes could prove themselves")
     files = {TOKEN_FILE: token.encode(), **_certificates(topology.id, bootstrap.files, commands=commands)}
-    config = replace(theirs.config, logging=replace(theirs.config.logging, upload_uri=""))
+    logging = structs.replace(theirs.config.logging, upload_uri="")
+    config = structs.replace(theirs.config, logging=logging)
     return replace(asked, config=config, origins=theirs.origins), files
 
 

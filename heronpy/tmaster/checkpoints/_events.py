@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
 from heronpy.tmaster.checkpoints._counts import SIZE_UNKNOWN, CheckpointSize
@@ -28,8 +29,7 @@ class TaskPhase(enum.IntEnum):
     RUNNING = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
+class TaskStatus(Struct, frozen=True):
     """What a task says of itself."""
 
     incarnation: int
@@ -48,8 +48,7 @@ class TaskStatus:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FenceChanged:
+class FenceChanged(Struct, frozen=True):
     """This Topology Master leads, and the node `epochs` holds this value as long as it does."""
 
     fence: bytes
@@ -58,21 +57,19 @@ class FenceChanged:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TasksChanged:
+class TasksChanged(Struct, frozen=True):
     """The physical plan has these tasks, the first one included."""
 
     tasks: Mapping[int, str]
     """Every task, and the Stream Manager of its container."""
     now_s: float
-    components: Mapping[str, int] = field(default_factory=dict)
+    components: Mapping[str, int] = {}
     """How many tasks each component has."""
-    component_of: Mapping[int, str] = field(default_factory=dict)
+    component_of: Mapping[int, str] = {}
     """Of each task."""
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrReported:
+class StmgrReported(Struct, frozen=True):
     """A Stream Manager said hello, or sent a heartbeat."""
 
     stmgr_id: str
@@ -87,16 +84,14 @@ class StmgrReported:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrDisconnected:
+class StmgrDisconnected(Struct, frozen=True):
     """The session of a Stream Manager has ended. It may be alive."""
 
     stmgr_id: str
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshotted:
+class TaskSnapshotted(Struct, frozen=True):
     """The snapshot of a task is stored, with all that belongs to it."""
 
     task: int
@@ -114,8 +109,7 @@ class TaskSnapshotted:
     """A state of which only this number of tasks can be restored, in words; empty: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
+class ManifestWritten(Struct, frozen=True):
     """The manifest of a checkpoint is stored."""
 
     checkpoint: int
@@ -124,8 +118,7 @@ class ManifestWritten:
     size: CheckpointSize = SIZE_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFailed:
+class ManifestFailed(Struct, frozen=True):
     """The manifest of a checkpoint is not stored, as far as is known."""
 
     checkpoint: int
@@ -136,8 +129,7 @@ class ManifestFailed:
     """Something that it would be made of is damaged: maybe the checkpoint before."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshotFailed:
+class TaskSnapshotFailed(Struct, frozen=True):
     """A task cannot take part in a checkpoint."""
 
     task: int
@@ -147,8 +139,7 @@ class TaskSnapshotFailed:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackRequested:
+class RollbackRequested(Struct, frozen=True):
     """User code of a task failed in a way that only a restore undoes."""
 
     task: int
@@ -159,15 +150,13 @@ class RollbackRequested:
     """What distinguishes the tuple that failed from others; empty: it was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRequested:
+class CheckpointRequested(Struct, frozen=True):
     """A checkpoint is wanted as soon as there is none under way, and not only when the next is due."""
 
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointDamaged:
+class CheckpointDamaged(Struct, frozen=True):
     """A task cannot restore a checkpoint. It will try again."""
 
     task: int
@@ -177,8 +166,7 @@ class CheckpointDamaged:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class IntactFound:
+class IntactFound(Struct, frozen=True):
     """All checkpoints that are kept were looked at."""
 
     epoch: int
@@ -187,12 +175,11 @@ class IntactFound:
     refused: tuple[str, ...]
     """Why each newer one cannot."""
     now_s: float
-    logged_tasks: Mapping[str, int] = field(default_factory=dict)
+    logged_tasks: Mapping[str, int] = {}
     """How many tasks some components must have for the newest that is refused for nothing but batches in its logs."""
 
 
-@dataclass(frozen=True, slots=True)
-class IntactUnknown:
+class IntactUnknown(Struct, frozen=True):
     """They cannot be looked at now."""
 
     epoch: int
@@ -200,8 +187,7 @@ class IntactUnknown:
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     now_s: float
 
 
@@ -229,8 +215,7 @@ Event = (
 # -- effects -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BeginCheckpoint:
+class BeginCheckpoint(Struct, frozen=True):
     """Have the tasks without inputs behind a Stream Manager take their snapshots, and send markers."""
 
     stmgr_id: str
@@ -238,8 +223,7 @@ class BeginCheckpoint:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class AbortCheckpoint:
+class AbortCheckpoint(Struct, frozen=True):
     """Have all tasks let go of a checkpoint that will not be committed."""
 
     stmgr_id: str
@@ -247,8 +231,7 @@ class AbortCheckpoint:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
+class WriteManifest(Struct, frozen=True):
     """Store what names all objects of a checkpoint; answered by `ManifestWritten` or `ManifestFailed`."""
 
     checkpoint: int
@@ -263,16 +246,14 @@ class WriteManifest:
     """Since the checkpoint began."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceCommit:
+class AnnounceCommit(Struct, frozen=True):
     """Have all tasks notified that this checkpoint is committed, and all before it are done with."""
 
     stmgr_id: str
     checkpoint: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreTasks:
+class RestoreTasks(Struct, frozen=True):
     """Have tasks that are not in this epoch yet enter it with the state of a checkpoint, and then wait.
 
     All others wait for an order of their own: a task may not restore on its own account.
@@ -283,12 +264,11 @@ class RestoreTasks:
     checkpoint: int
     tasks: frozenset[int]
     """Whom it concerns."""
-    set_aside: Mapping[bytes, str] = field(default_factory=dict)
+    set_aside: Mapping[bytes, str] = {}
     """The tuples that are not to be executed any more, and why each has failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeTasks:
+class ResumeTasks(Struct, frozen=True):
     """Have tasks that have restored this epoch run, if they are these incarnations."""
 
     stmgr_id: str
@@ -300,8 +280,7 @@ Shares = Mapping[str, Mapping[int, tuple[int, int]]]
 """By Stream Manager and task, the index of the task in its component, and how many tasks that has."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAhead:
+class ReadAhead(Struct, frozen=True):
     """Have tasks read what is committed, for numbers of tasks that may be restored soon. Nothing is decided."""
 
     stmgr_id: str
@@ -311,16 +290,14 @@ class ReadAhead:
     """As in `Shares`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseRestoreEpoch:
+class RaiseRestoreEpoch(Struct, frozen=True):
     """Make the restore epoch larger than this one, durably; answered by `FenceChanged`."""
 
     above: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DiscardCheckpoints:
+class DiscardCheckpoints(Struct, frozen=True):
     """Checkpoints older than this one may be deleted, except for those that are kept: the others were committed and are
     kept no longer, or were aborted for good."""
 
@@ -328,8 +305,7 @@ class DiscardCheckpoints:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class FindIntact:
+class FindIntact(Struct, frozen=True):
     """Find the newest of these checkpoints that can be restored; answered by `IntactFound` or `IntactUnknown`."""
 
     epoch: int
@@ -339,8 +315,7 @@ class FindIntact:
     one with logs cannot be restored."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLeadership:
+class CheckLeadership(Struct, frozen=True):
     """A write was refused: check whether this Topology Master still leads."""
 
 
