@@ -394,6 +394,8 @@ def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
         f"{size_bytes / 1e6 / report.seconds:.1f}" if size_bytes and report.seconds else "-",
     )
     console.print(table)
+    if report.carried:
+        console.print(f"{len(report.carried):,} of them: only what is behind reductions (their input is as it was)")
     for name, rows in report.rows.items():
         console.print(f"{name}: {rows:,} rows")
     console.print(_closed(report))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from heronpy.archive import DEAD_LETTERS
@@ -30,6 +31,9 @@ def commit(
     *,
     listed: Mapping[int, Mapping[str, str]],
     damaged: Mapping[int, str],
+    direct: Mapping[int, str],
+    carried: Collection[int],
+    unchanged: Mapping[int, str],
     committed_watermark: Callable[[], int | None],
     all_anew: bool = False,
 ) -> None:
@@ -45,14 +49,19 @@ def commit(
         inputs: of each batch, by archive.
         listed: see `Batch.listed`.
         damaged: what could not be read of the input of batches.
+        direct: see `Batch.direct`.
+        carried: batches of which only what is behind reductions was computed.
+        unchanged: fingerprints of batches whose results are as they were, although they follow from these.
         committed_watermark: called when the batches are in the manifest.
         all_anew: no batch stays as it was.
     """
-    replaced: dict[str, list[str]] = {}
-    """Folders by their version."""
+    replaced: set[str] = set()
+    """Versions of batches."""
+    folders: list[str] = []
     for batch in fingerprints:
-        if (old := manifest.batches.get(batch)) is not None:
-            replaced.setdefault(old.version, []).extend(_folders_of(batch, old))
+        if (old := manifest.batches.get(batch)) is not None and batch not in carried:
+            replaced.add(old.version)
+            folders += old.folders(batch)
     parts: dict[tuple[str, int], list[Part]] = {}
     for part in report.parts:
         parts.setdefault((part.stage, part.batch), []).append(part)
@@ -60,12 +69,21 @@ def commit(
         _rename(group)
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
+        if batch in carried:
+            done = _carried(plan, manifest.batches[batch], batch, parts, report, version)
+            folders += set(manifest.batches[batch].folders(batch)) - set(done.folders(batch))
+            manifest.batches[batch] = replace(
+                done, fingerprint=fingerprint, finished_at_s=now_s, damaged=damaged.get(batch, "")
+            )
+            continue
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
+        done.direct = direct.get(batch, "")
         done.listed = dict(listed.get(batch, {}))
         done.took_s = report.took_s
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]
         done.dead_letters = report.failed[batch]
+        done.refused = report.refused[batch]
         done.damaged = damaged.get(batch, "")
         for name in plan.outputs:
             node = plan.nodes[name]
@@ -74,9 +92,11 @@ def commit(
             if isinstance(node, StoreNode):
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
+    for batch, fingerprint in unchanged.items():
+        manifest.batches.amend(batch, replace(manifest.batches[batch], fingerprint=fingerprint))
     manifest.committed_watermark = committed_watermark()
     if any(is_of_others(path, fingerprints) for path in report.letters):
-        manifest.lettered[version] = list(fingerprints)
+        manifest.lettered[version] = [batch for batch in fingerprints if batch not in carried]
     for of, batches in list(manifest.lettered.items()):
         is_concerned = all_anew or of in replaced
         if is_concerned and all((now := manifest.batches.get(n)) is None or now.version != of for n in batches):
@@ -87,7 +107,6 @@ def commit(
     if replaced or all_anew:
         found = find_letters(job.directory)
         letters = stale_letters(found if all_anew else letters_of(found, replaced), manifest, version)
-    folders = [folder for found in replaced.values() for folder in found]
     manifest.garbage += [*folders, *(f"{DEAD_LETTERS}/{path.parent.name}/{path.name}" for path in letters)]
     manifest.save(job.directory)
     publish_letters(job.directory, manifest)
@@ -120,12 +139,20 @@ def _parts(node: Node, parts: list[Part], divided: int) -> Parts:
     return Parts(sum(rows), rows, files if named else [], divided)
 
 
+def _carried(
+    plan: BatchPlan, done: Batch, batch: int, parts: Mapping[tuple[str, int], list[Part]], report: Report, version: str
+) -> Batch:
+    """A batch with other results of what is behind reductions, and all else as it was."""
+    views, sinks = dict(done.views), dict(done.sinks)
+    for name in plan.running.intersection(plan.outputs):
+        node = plan.nodes[name]
+        outputs = views if isinstance(node, StoreNode) else sinks
+        made = _parts(node, parts.get((name, batch), []), report.divided.get(batch, 1))
+        outputs[output_name(node)] = replace(made, version=version)
+    return replace(done, views=views, sinks=sinks)
+
+
 def output_folders(plan: BatchPlan) -> list[str]:
     """Of views and sinks, below the job's."""
     nodes = [plan.nodes[name] for name in plan.outputs]
     return [f"{'sinks' if isinstance(node, SinkNode) else 'views'}/{output_name(node)}" for node in nodes]
-
-
-def _folders_of(batch: int, old: Batch) -> list[str]:
-    outputs = [*(f"views/{view}" for view in old.views), *(f"sinks/{sink}" for sink in old.sinks)]
-    return [f"{output}/batch={batch}/{old.version}" for output in outputs]

@@ -98,8 +98,8 @@ class History(MutableMapping[int, Batch]):
         """
         self._parts = [_Part(segment) for segment in segments]
         self._read = read
-        self.touched: set[int] = set()
-        """Batches that were set or deleted."""
+        self.touched: dict[int, set[str]] = {}
+        """Batches that were set or deleted, with those of their views of which there are other files now."""
 
     @classmethod
     def of(cls, batches: Mapping[int, Batch]) -> History:
@@ -117,14 +117,22 @@ class History(MutableMapping[int, Batch]):
         return self._content(part).batches[batch]
 
     def __setitem__(self, batch: int, done: Batch) -> None:
-        self.touched.add(batch)
-        self._changed(batch).batches[batch] = done
+        content = self._changed(batch)
+        self._touch(batch, content.batches.get(batch), done)
+        content.batches[batch] = done
 
     def __delitem__(self, batch: int) -> None:
         if batch not in self:
             raise KeyError(batch)
-        self.touched.add(batch)
-        del self._changed(batch).batches[batch]
+        content = self._changed(batch)
+        self._touch(batch, content.batches.pop(batch), None)
+
+    def _touch(self, batch: int, before: Batch | None, after: Batch | None) -> None:
+        old, new = (
+            {} if done is None else {v: done.version_of(p) for v, p in done.views.items()} for done in (before, after)
+        )
+        other = {view for view in old.keys() | new.keys() if old.get(view) != new.get(view)}
+        self.touched.setdefault(batch, set()).update(other)
 
     def __contains__(self, batch: object) -> bool:
         part = self._part_of(batch) if isinstance(batch, int) else None

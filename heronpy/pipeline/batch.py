@@ -35,6 +35,8 @@ class Parts:
     divided: int = 0
     """Of views: keys are in part `stable_hash(key) % divided`, also where the last parts have no rows and are not in
     `part_rows`. 0: an earlier heronpy did not say."""
+    version: str = ""
+    """Names its directory; empty: the batch's does, with which it was computed."""
 
     def holding(self, hashed: int) -> list[int]:
         """The parts of a view with rows that may have a key, by its stable hash."""
@@ -60,12 +62,17 @@ class Batch:
     """Names its directories."""
     fingerprint: str
     """Of the input that it was computed from; another one means that it must be computed again."""
+    direct: str = ""
+    """Of the part of it that outputs follow from that are not behind reductions, and what those keep. If it is as it
+    was, only what is behind reductions is computed again. Empty: it is not known."""
     elements: int = 0
     """Elements of this batch in the input, without duplicates."""
     duplicates: int = 0
     """Elements dropped because another one had the same id."""
     dead_letters: int = 0
     """Elements that were set aside because user code raised."""
+    refused: int = 0
+    """Of these, those that reductions have set aside, or what is behind them."""
     damaged: str = ""
     """What of its input could not be read, where that was accepted; empty: nothing."""
     finished_at_s: float = 0.0
@@ -79,6 +86,18 @@ class Batch:
     monoids: dict[str, str] = field(default_factory=dict)
     """What each view was merged with: values of different monoids cannot be merged."""
     sinks: dict[str, Parts] = field(default_factory=dict)
+
+    def version_of(self, parts: Parts) -> str:
+        """Names the directory of one of its outputs."""
+        return parts.version or self.version
+
+    def folders(self, batch: int) -> list[str]:
+        """Of its outputs, below the job's; `batch` is its id."""
+        return [
+            f"{kind}/{output}/batch={batch}/{self.version_of(parts)}"
+            for kind, outputs in (("views", self.views), ("sinks", self.sinks))
+            for output, parts in outputs.items()
+        ]
 
     @property
     def rows(self) -> int:

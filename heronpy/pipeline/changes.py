@@ -84,6 +84,8 @@ def find_changes(
     back: int,
     only: Collection[int],
     everything: bool,
+    carried_span: int | None = None,
+    also: Collection[int] = (),
 ) -> Found:
     """Look at what may be new in the archives of a plan.
 
@@ -96,6 +98,9 @@ def find_changes(
         back: how many batches before those that are computed are read in any case.
         only: batches to look at in any case.
         everything: look at all.
+        carried_span: where `span` is None: the same without what is behind reductions, if that can be computed from
+            what these have kept. Then batches after a changed one are taken to have what they were computed from.
+        also: batches to look at as well.
 
     Raises:
         ConfigError: an archive has another batch length than the program.
@@ -114,7 +119,7 @@ def find_changes(
     whole = not (known and stages <= found.checked.keys() and stages <= manifest.checked.keys())
     # Before anything is listed: what is announced later is for the next run.
     announced = {one.stage: one.archive.announced() for one in archives if one.stage in found.checked}
-    batches = {*manifest.todo, *only, *(said.batch for all_said in announced.values() for said in all_said)}
+    batches = {*manifest.todo, *only, *also, *(said.batch for all_said in announced.values() for said in all_said)}
     whole = whole or all(_is_small(manifest, stage) for stage in stages)
     for one in archives:
         if whole:
@@ -124,7 +129,7 @@ def find_changes(
     if not whole:
         _look_at(archives, batches)
     manifest.unread = still_unread(archives, manifest.unread)
-    _follow(found, manifest, span, back, only, whole=whole)
+    _follow(found, manifest, span, back, only, whole=whole, carried_span=carried_span, also=also)
     for one in archives:
         found.announcements += _noted(one, announced.get(one.stage, ()))
     return found
@@ -137,7 +142,15 @@ def _look_at(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> None:
 
 
 def _follow(
-    found: Found, manifest: Manifest, span: int | None, back: int, only: Collection[int], *, whole: bool
+    found: Found,
+    manifest: Manifest,
+    span: int | None,
+    back: int,
+    only: Collection[int],
+    *,
+    whole: bool,
+    carried_span: int | None,
+    also: Collection[int],
 ) -> None:
     """Look at what changed batches are computed from, and at what that is computed from that has changed, too."""
     while True:
@@ -158,17 +171,22 @@ def _follow(
                 return
             first = min(found.dirty)
             found.affected = range(first, found.closable + 1)
-            missing = {b for one in found.archives for b, _ in manifest.batches.seen_from(one.stage, first)}
-            missing = missing.union(range(first - back, first)) - looked
+            if carried_span is None:
+                missing = {b for one in found.archives for b, _ in manifest.batches.seen_from(one.stage, first)}
+                missing = missing.union(range(first - back, first)) - looked
+            else:
+                missing = _sources(_after({*found.dirty, *also}, carried_span, found.closable), carried_span) - looked
         else:
-            affected = {*only}
-            for batch in found.dirty:
-                affected.update(range(batch, min(batch + span, found.closable) + 1))
-            found.affected = affected
+            found.affected = affected = {*only, *_after(found.dirty, span, found.closable)}
             missing = _sources(affected, span) - looked
         if not missing:
             return
         _look_at(found.archives, missing)
+
+
+def _after(batches: Iterable[int], span: int, closable: int) -> set[int]:
+    """Batches, and all that are not longer after any of them, up to the last that can be computed."""
+    return {after for batch in batches for after in range(batch, min(batch + span, closable) + 1)}
 
 
 def _sources(batches: Iterable[int], span: int) -> set[int]:

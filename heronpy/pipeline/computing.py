@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import secrets
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.errors import HeronError, UserCodeError
@@ -84,6 +85,7 @@ def compute(
     batch_bytes: dict[int, int],
     total_bytes: int,
     version: str = "",
+    carried: Mapping[int, int] = MappingProxyType({}),
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Report, str]:
     """Compute batches; what was done, and the version of the files, which count for nothing yet.
@@ -100,6 +102,8 @@ def compute(
         batch_bytes: input of each, as far as it is known.
         total_bytes: input of all.
         version: of the files; without it a new one.
+        carried: those of which only what is behind reductions is computed, and how many parts each view has of them.
+            If user code raised there, as the report says then, nothing of it counts.
         progress: see `run`.
 
     Raises:
@@ -118,6 +122,8 @@ def compute(
         parallelism=cores(sc),
         directory=job.directory,
         version=version,
+        carried=carried,
+        read=read if plan.is_resumed else None,
     )
     chosen = sorted(wanted or ())
     with watched(sc, "duplicates", chosen, progress):

@@ -9,11 +9,13 @@ cost it one element.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import operator
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,12 @@ class Layout:
     """Files of a batch that is not in `parts`."""
     directory: Location
     version: str
+    carried: frozenset[int] = frozenset()
+    """Those of which only what is in `running` is computed."""
+    running: frozenset[str] = frozenset()
+    """See `BatchPlan.running`."""
+    read: Container[int] | None = None
+    """Batches whose elements are read; of others there may be what reductions have kept. None: all."""
     together: bool = False
     """Whether one task does all exchanges of a level, as it suffices for little input; each has one partition then."""
     offsets: dict[str, int] = field(default_factory=dict)
@@ -70,14 +78,23 @@ class Layout:
     """Partitions of each level; level 0 has what the input has."""
 
     def __post_init__(self) -> None:
+        self._ordered = sorted(self.wanted or ())
         self.totals = [0] * (1 + max(self.levels.values()))
         for name, level in self.levels.items():
             self.offsets[name] = 0 if self.together else self.totals[level]
             self.totals[level] = self.offsets[name] + self.counts[name]
 
-    def is_wanted(self, batch: int) -> bool:
-        """Whether a batch id is computed."""
-        return batch <= self.last if self.wanted is None else batch in self.wanted
+    def is_wanted(self, batch: int, stage: str = "") -> bool:
+        """Whether what a stage (without one: an input) has of a batch id is computed."""
+        inside = batch <= self.last if self.wanted is None else batch in self.wanted
+        return inside and (batch not in self.carried or stage in self.running)
+
+    def is_read(self, batch: int, back: int | None) -> bool:
+        """Whether something of a batch that is computed follows from so many batches before it, and this is one."""
+        if self.wanted is None or back is None:
+            return True
+        at = bisect.bisect_left(self._ordered, batch)
+        return at < len(self._ordered) and self._ordered[at] - back <= batch
 
     def parts_of(self, batch: int) -> int:
         """How many files a batch has, per output."""
@@ -103,13 +120,16 @@ def layout_of(
     parallelism: int,
     directory: Location,
     version: str,
+    carried: Mapping[int, int] = MappingProxyType({}),
+    read: Container[int] | None = None,
 ) -> Layout:
     """Decide how many partitions everything has: so many that one fits in a worker's memory, and no more."""
     enough = -(-total_bytes // PART_BYTES)
     count = max(enough, min(parallelism, total_bytes // _LEAST_BYTES) if total_bytes > _SMALL_BYTES else 1)
     parts = {batch: max(1, -(-size // PART_BYTES)) for batch, size in batch_bytes.items()}
     default_parts = 1 if wanted is not None else count
-    if wanted is not None and len(wanted) == 1:  # one batch alone may use all cores
+    parts |= {batch: max(1, number) for batch, number in carried.items()}
+    if wanted is not None and len(wanted) == 1 and not carried:  # one batch alone may use all cores
         parts = {next(iter(wanted)): count}
     return Layout(
         batch_length_ms=batch_length_ms,
@@ -122,6 +142,9 @@ def layout_of(
         default_parts=default_parts,
         directory=directory,
         version=version,
+        carried=frozenset(carried),
+        running=frozenset(plan.running),
+        read=read,
         together=count == 1,
     )
 

@@ -199,7 +199,9 @@ class _Work:
         self.setting, self.index, self.level = setting, index, level
         layout = setting.layout
         directory, version, length_ms = layout.directory, layout.version, layout.batch_length_ms
-        self.task = Task(directory, version, index, length_ms, layout.is_wanted, setting.config)
+        self.task = Task(
+            directory, version, index, length_ms, layout.is_wanted, setting.config, layout.running, layout.read
+        )
         self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, None, error))
         self.ports: dict[tuple[str, int], Port] = {}
         self.memory = Memory(setting.memory_bytes)
@@ -225,7 +227,7 @@ class _Work:
         if isinstance(node, JoinNode):
             return JoinPort(node, side, task, outbox)
         if isinstance(node, ReduceByKeyNode):
-            return KeyPort(node, task, layout, outbox, self._begins(node.stage))
+            return KeyPort(node, task, layout, outbox, self._begins(node.stage), self._taken(node.stage))
         if isinstance(node, ReduceByKeyAndWindowNode):
             return KeyedWindowPort(node, task, layout, outbox, back_ms)
         assert isinstance(node, ReduceByWindowNode), node
@@ -248,7 +250,12 @@ class _Work:
                 return StateReducer(node, task, layout)
             if isinstance(node, ReduceByKeyNode):
                 kept = self.setting.plan.partials.get(name)
-                return KeyReducer(node, task, layout, back_ms, None if kept is None else self.port(kept, 0))
+                if kept is None:
+                    return KeyReducer(node, task, layout, back_ms)
+                plan = self.setting.plan
+                return KeyReducer(
+                    node, task, layout, back_ms, self.port(kept, 0), plan.stored(kept), is_reduced=plan.is_nested
+                )
             if isinstance(node, ReduceByKeyAndWindowNode):
                 return KeyedWindowReducer(node, task)
             assert isinstance(node, ReduceByWindowNode), node
@@ -259,6 +266,14 @@ class _Work:
     def _begins(self, stage: str) -> int | None:
         first = self.setting.layout.first
         return None if first is None else self.setting.plan.begins(stage, first)
+
+    def _taken(self, stage: str) -> frozenset[int] | None:
+        """The batches whose elements a reduction takes; None: those of all from the first on."""
+        plan, layout = self.setting.plan, self.setting.layout
+        if not plan.is_carried or not plan.is_first(stage):
+            return None
+        assert layout.wanted is not None
+        return layout.wanted - layout.carried
 
     def relieved(self) -> Iterator[tuple[int, Block]]:
         """What there is to send; everything that ports hold, if memory is full."""
@@ -280,8 +295,8 @@ def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]
     for packed in rows:
         reading: ScanTask | PartialsTask = unpack(packed)
         if isinstance(reading, PartialsTask):
-            for pairs in reading.rows():
-                work.outbox.keyed(reading.stage, None, pairs, work.task.failing(reading.stage, BEFORE_MS))
+            for batch, kept in reading.rows():
+                work.outbox.keyed(reading.stage, batch, kept, work.task.failing(reading.stage, BEFORE_MS))
                 yield from work.outbox.drain()
             continue
         push = _head(work, reading.stage)

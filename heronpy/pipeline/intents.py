@@ -75,7 +75,7 @@ def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list
             continue
         if note.batches == () and tiers is None:
             tiers = {f"views/{view}/base/{tier.version}" for view, tier in every_tier(directory, manifest)}
-        left = [f for f, batch in note.folders() if not _counts(f, batch, note.version, manifest, tiers or ())]
+        left = [f for f, batch in note.folders() if not _counts(f, batch, manifest, tiers or ())]
         folders += left
         if left or note.batches is None:
             versions |= {note.version, *([None] if note.batches is None else [])}
@@ -84,8 +84,8 @@ def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list
     return folders, notes, versions
 
 
-def _counts(folder: str, batch: int | None, version: str, manifest: Manifest, tiers: Container[str]) -> bool:
+def _counts(folder: str, batch: int | None, manifest: Manifest, tiers: Container[str]) -> bool:
     if batch is None:
         return folder in tiers
     done = manifest.batches.get(batch)
-    return done is not None and done.version == version
+    return done is not None and folder in done.folders(batch)

@@ -83,14 +83,13 @@ def search(directory: Location, manifest: Manifest) -> list[Location]:
     tiers = every_tier(directory, manifest)
     if not isinstance(directory, Path):
         return _stored(directory, manifest, tiers)
-    kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
-    made = {(view, f"base/{tier.version}") for view, tier in tiers}
+    kept = {folder for n, batch in manifest.batches.items() for folder in batch.folders(n)}
+    kept |= {f"views/{view}/base/{tier.version}" for view, tier in tiers}
     found: list[Location] = []
     for kind in ("views", "sinks"):
         for output in _folders(directory / kind):
             for version in [version for batch in _folders(output) for version in _folders(batch)]:
-                name = f"{version.parent.name}/{version.name}"
-                if name not in kept and (output.name, name) not in made:
+                if f"{kind}/{output.name}/{version.parent.name}/{version.name}" not in kept:
                     found.append(version)
                 else:  # attempts at tasks that did not count have been killed
                     found += version.glob(".*")
@@ -103,7 +102,7 @@ def _stored(directory: Location, manifest: Manifest, tiers: Sequence[tuple[str, 
     for n, done in manifest.batches.items():
         for kind, outputs in (("views", done.views), ("sinks", done.sinks)):
             for output, parts in outputs.items():
-                named |= {(kind, output, f"batch={n}", done.version, name) for name in parts.names()}
+                named |= {(kind, output, f"batch={n}", done.version_of(parts), name) for name in parts.names()}
     for view, tier in tiers:
         named |= {("views", view, "base", tier.version, name) for name in [*tier.parts.names(), CHILDREN]}
     found: list[Location] = []

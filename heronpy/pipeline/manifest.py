@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +32,9 @@ HISTORY = "history"
 """The folder of the segments."""
 CHILDREN = "children.json"
 """Beside the parts of a tier: the tiers that it was made of."""
-FORMAT = 3
+FORMAT = 4
+_FORMATS = (3, FORMAT)
+"""In 3, all outputs of a batch have its version."""
 _KEPT_S = 600.0
 _KEPT = 32
 """So long, and so many, segments that are replaced stay for who has loaded a manifest that names them; in any case
@@ -134,18 +136,36 @@ class Manifest:
                 return n
         return None
 
-    def read_plan(self, view: str, upto: int | None = None) -> tuple[list[Tier], list[tuple[int, Batch]]]:
+    def read_plan(
+        self, view: str, upto: int | None = None, directory: Location | None = None, *, first: int | None = None
+    ) -> tuple[list[Tier], list[tuple[int, Batch]]]:
         """What to read of a view for everything up to a batch (None: for all): tiers, and the batches in none of them.
+
+        Args:
+            view: its name.
+            upto: the batch.
+            directory: the job's: of a tier that reaches beyond the range, those that it was made of are taken. Without
+                it, its batches are.
+            first: the batch that the range begins with; None: the first that there is.
 
         Raises:
             HeronError: batches cannot be read.
         """
         tiers: list[Tier] = []
         batches: list[tuple[int, Batch]] = []
-        at: int | None = None
-        for tier in self.tiers.get(view, ()):
-            if upto is not None and tier.upto > upto:
+        at = None if first is None else first - 1
+        waiting = self.tiers.get(view, [])[::-1]
+        while waiting:
+            tier = waiting.pop()
+            if first is not None and tier.upto < first:
+                continue
+            if upto is not None and tier.after is not None and tier.after >= upto:
                 break
+            begins_before = first is not None and (tier.after is None or tier.after < first - 1)
+            if begins_before or (upto is not None and tier.upto > upto):
+                if directory is not None and tier.level > 1:
+                    waiting += read_children(directory / "views" / view / "base" / tier.version)[::-1]
+                continue
             if tier.after != at:
                 batches += self.batches.between(None if at is None else at + 1, tier.after)
             tiers.append(tier)
@@ -194,7 +214,7 @@ class Manifest:
         """Names of the files in `HISTORY` that count, or are kept for others."""
         return {segment.name for segment in self.batches.segments()} | {name for name, _ in self.retired}
 
-    def _split_tiers(self, directory: Location, touched: Collection[int]) -> list[str]:
+    def _split_tiers(self, directory: Location, touched: Mapping[int, Collection[str]]) -> list[str]:
         """Let tiers with batches that were replaced count no longer, but those that they were made of, if they do.
 
         Returns:
@@ -203,10 +223,11 @@ class Manifest:
         given_up = []
         for view, tiers in self.tiers.items():
             kept: list[Tier] = []
+            concerned = [batch for batch, views in touched.items() if view in views]
             waiting = tiers[::-1]
             while waiting:
                 tier = waiting.pop()
-                if not any(batch in tier for batch in touched):
+                if not any(batch in tier for batch in concerned):
                     kept.append(tier)
                     continue
                 given_up.append(f"views/{view}/base/{tier.version}")
@@ -278,7 +299,7 @@ def _decoded(content: bytes, directory: Location, path: Location) -> Manifest:
             old.letters,
             old.run,
         )
-    if found != FORMAT:
+    if found not in _FORMATS:
         raise StateError(f"{path} has format {found}, this heronpy reads {FORMAT}: use its version")
     root = msgspec.json.decode(content, type=_Root)
     for name in (*(segment.name for segment in root.segments), *(name for name, _ in root.retired)):

@@ -56,7 +56,7 @@ class StorePort:
     def add(self, values: list[Any], times: Times) -> None:
         length = self._layout.batch_length_ms
         for batch, pairs in by_batch(values, times, length):
-            if not self._layout.is_wanted(batch):
+            if not self._layout.is_wanted(batch, self._node.stage):
                 continue
             table = self._tables.setdefault(batch, {})
             before = len(table)
@@ -258,7 +258,7 @@ class SinkPort:
 
     def add(self, values: list[Any], times: Times) -> None:
         for batch, elements in by_batch(values, times, self._layout.batch_length_ms):
-            if not self._layout.is_wanted(batch):
+            if not self._layout.is_wanted(batch, self._node.stage):
                 continue
             waiting = self._waiting.setdefault(batch, [])
             waiting += elements

@@ -32,17 +32,18 @@ class Partials(Monoid):
     Keys and values may be of any type: they are pickled, by the job and into its own directory, as its states are.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], *, timed: bool = False) -> None:
         """Of a `reduce_by_key`.
 
         Args:
             function: the reduction's.
+            timed: values come with the time of the latest element in them, (value, time in ms).
         """
-        self._function = function
+        self._function, self.timed = function, timed
 
     @property
     def signature(self) -> str:
-        return "reduction"
+        return "reduction, timed" if self.timed else "reduction"
 
     def lift(self, value: Any) -> list[Any]:
         return [value]
@@ -50,6 +51,8 @@ class Partials(Monoid):
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
         if len(a) == len(b) == 1:
             try:
+                if self.timed:
+                    return [(self._function(a[0][0], b[0][0]), max(a[0][1], b[0][1]))]
                 return [self._function(a[0], b[0])]
             except Exception as error:  # a run that meets them sets one of them aside
                 if is_shortage(error):
@@ -80,20 +83,36 @@ class PartialsTask:
 
     stage: str
     """The reduction."""
-    files: tuple[Location, ...]
+    files: tuple[tuple[int | None, Location], ...]
+    """With the batch that each is of; None: it is of batches before all that results are wanted of."""
+    batch_length_ms: int
+    timed: bool = False
+    """See `Partials`."""
 
-    def rows(self) -> Iterator[list[tuple[Any, Any]]]:
-        """(key, value), some thousand at a time; a key may be there several times.
+    def rows(self) -> Iterator[tuple[int | None, list[tuple[Any, ...]]]]:
+        """The batch, and (key, value, time of the latest element), some thousand at a time.
+
+        Without a batch rows are (key, value), and a key may be there several times.
 
         Raises:
             StateError: a file is damaged or missing.
         """
-        for path in self.files:
+        for batch, path in self.files:
             for some in sliced(read_rows(path), _ROWS):
-                yield [(pickle.loads(decode_key(key)), value) for key, acc in some for value in pickle.loads(acc)]
+                rows = [(pickle.loads(decode_key(key)), value) for key, acc in some for value in pickle.loads(acc)]
+                yield batch, self._formed(batch, rows)
+
+    def _formed(self, batch: int | None, rows: list[tuple[Any, Any]]) -> list[tuple[Any, ...]]:
+        if batch is None:
+            return [(key, value[0]) for key, value in rows] if self.timed else [*rows]
+        if self.timed:
+            return [(key, *value) for key, value in rows]
+        return [(key, value, batch * self.batch_length_ms) for key, value in rows]
 
 
-def partials_tasks(stage: str, files: Sequence[Location], cores: int) -> list[PartialsTask]:
+def partials_tasks(
+    stage: str, files: Sequence[tuple[int | None, Location]], cores: int, batch_length_ms: int, *, timed: bool
+) -> list[PartialsTask]:
     """One for each core, if there are so many files."""
     count = min(len(files), cores)
-    return [PartialsTask(stage, tuple(files[i::count])) for i in range(count)]
+    return [PartialsTask(stage, tuple(files[i::count]), batch_length_ms, timed) for i in range(count)]

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heronpy.pipeline.batch import damage_of
+from heronpy.pipeline.batch import Batch, damage_of
 from heronpy.pipeline.manifest import Manifest
 
 
@@ -21,8 +21,16 @@ class Work:
     """Of every batch that has any output, up to `closable`."""
     unhurt: dict[int, str] = field(default_factory=dict)
     """The same as if nothing had been damaged since it was read: who has been computed so is done, too."""
+    direct: dict[int, str] = field(default_factory=dict)
+    """`Batch.direct` of them; empty, where everything follows from all batches before, or nothing does."""
     pending: list[int] = field(default_factory=list)
     """Those to compute, ascending."""
+    carries: bool = False
+    """Whether what reductions have kept of batches stands for their input, where that is as it was."""
+    carried: set[int] = field(default_factory=set)
+    """Those of `pending` whose own input is as it was: only what is behind reductions is computed of them."""
+    settled: set[int] = field(default_factory=set)
+    """Those of `carried` whose results follow from what reductions have kept before this run."""
     groups: list[list[int]] = field(default_factory=list)
     """`pending`, divided among Spark jobs: see `grouped`."""
     inputs: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -52,6 +60,13 @@ class Work:
         kept = [[batch for batch in group if batch not in touched] for group in self.groups]
         self.groups = [group for group in kept if group]
 
+    def leave(self, unchanged: Collection[int]) -> None:
+        """Take batches from what is left to do: they are done."""
+        self.pending = [batch for batch in self.pending if batch not in unchanged]
+        self.carried.difference_update(unchanged)
+        left = [[batch for batch in group if batch not in unchanged] for group in self.groups]
+        self.groups = [group for group in left if group]
+
     def lacking(self, damaged: Mapping[int, str], group: Sequence[int], lookback: int | None) -> dict[int, str]:
         """What batches are computed without, of damaged input of others before them that stay as they are."""
         stay = sorted(damaged.keys() - self.pending)
@@ -73,6 +88,7 @@ def decide(
     among: Collection[int] | None = None,
     looked_at: Collection[int] | None = None,
     hurt: Mapping[int, Mapping[str, str]] | None = None,
+    carried_lookback: int | None = None,
 ) -> Work:
     """Decide what to compute.
 
@@ -91,6 +107,8 @@ def decide(
         among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
         looked_at: batches whose input is in `inputs`, if they have any; None: all.
         hurt: input of batches before it was damaged, see `hurt_batches`.
+        carried_lookback: how many batches before it a batch is computed from, but for what is behind reductions; None:
+            that is not to be had without all else.
     """
     work = Work(closable)
     inputs, lost = with_lost(manifest, inputs, archives, looked_at)
@@ -105,6 +123,8 @@ def decide(
         if lookback is None and candidates:
             work.after = candidates[0], _fingerprint_before(manifest, candidates[0])
     work.fingerprints = _fingerprints(candidates, inputs, lookback, work.after)
+    if carried_lookback is not None:
+        work.direct = _fingerprints(candidates, inputs, carried_lookback)
     if hurt:
         unhurt = {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}
         work.unhurt = _fingerprints(candidates, unhurt, lookback, work.after)
@@ -113,6 +133,8 @@ def decide(
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
         work.pending = [b for b in candidates if not _is_done(manifest, work, b, views, sinks)]
+        work.carried = {b for b in work.pending if _can_carry(manifest, work, b, views, sinks)}
+        work.settled = _settled(manifest, work)
     if lost:
         work.lost = sorted(lost)
         touched = [b for b in work.pending if _reads(b, work.lost, lookback)]
@@ -132,12 +154,37 @@ def can_resume(
     return sorted(inside) == sorted(group) and all(_is_done(manifest, work, batch, views, sinks) for batch in before)
 
 
-def renew(work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | None) -> None:
+def can_carry(
+    manifest: Manifest, work: Work, views: Mapping[str, str], sinks: Collection[str], *, is_nested: bool
+) -> bool:
+    """Whether what reductions have kept of batches that are not computed is of the input that these have now.
+
+    Args:
+        manifest: what is done.
+        work: what is to do, in the order of batches, or, if nothing is nested, those that are not carried first.
+        views: that each batch must have, with the signature of their monoids.
+        sinks: that each batch must have.
+        is_nested: reductions keep what follows from others, which is only right where all before is done.
+    """
+    last, pending = max(work.pending, default=0), {*work.pending}
+    return all(
+        _is_done(manifest, work, batch, views, sinks)
+        or (not is_nested and _has_kept(manifest, work, batch, views, sinks))
+        for batch in work.fingerprints
+        if batch < last and batch not in pending
+    )
+
+
+def renew(
+    work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | None, carried_lookback: int | None
+) -> None:
     """Give work the fingerprints of its input as it turned out to be while it was read."""
     lost = set(work.lost)
     work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in lost}}
-    known = [batch for batch, fingerprint in work.fingerprints.items() if fingerprint]
-    work.fingerprints |= _fingerprints(sorted(known), work.inputs, lookback, work.after)
+    known = sorted(batch for batch, fingerprint in work.fingerprints.items() if fingerprint)
+    work.fingerprints |= _fingerprints(known, work.inputs, lookback, work.after)
+    if carried_lookback is not None:
+        work.direct |= _fingerprints(known, work.inputs, carried_lookback)
 
 
 def with_lost(
@@ -183,7 +230,40 @@ def _is_done(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str
     return (
         done is not None
         and done.fingerprint in (work.fingerprints[batch], work.unhurt.get(batch))
-        and views.keys() <= done.views.keys()
+        and _has_all(done, views, sinks)
+    )
+
+
+def _can_carry(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
+    """Whether all of a batch that is not behind reductions is as it is to be, and nothing of it was set aside.
+
+    What reductions have refused is kept nowhere, and may count with other values before it.
+    """
+    done = manifest.batches.get(batch)
+    is_whole = done is not None and not done.refused and not done.damaged
+    return is_whole and _has_kept(manifest, work, batch, views, sinks)
+
+
+def _settled(manifest: Manifest, work: Work) -> set[int]:
+    """A run that died may have replaced what is before a batch, and nobody knows any more which keys it had."""
+    if not work.carried:
+        return set()
+    known = manifest.batches.between(work.after[0] if work.after else None, max(work.carried))
+    made = _chained(
+        sorted(work.carried), {n: done.inputs for n, done in known if done.inputs}, *(work.after or (None, ""))
+    )
+    return {batch for batch in work.carried if manifest.batches[batch].fingerprint == made[batch]}
+
+
+def _has_kept(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
+    done = manifest.batches.get(batch)
+    is_known = done is not None and done.direct and done.direct == work.direct.get(batch)
+    return bool(is_known) and done is not None and _has_all(done, views, sinks)
+
+
+def _has_all(done: Batch, views: Mapping[str, str], sinks: Collection[str]) -> bool:
+    return (
+        views.keys() <= done.views.keys()
         and all(done.monoids.get(view, monoid) == monoid for view, monoid in views.items())
         and set(sinks) <= done.sinks.keys()
     )
@@ -226,6 +306,15 @@ def _chained(
 def _fingerprint_before(manifest: Manifest, batch: int) -> str:
     """Of the last batch before one that was computed from something."""
     return next((done.fingerprint for _, done in manifest.batches.before(batch) if done.fingerprint), "")
+
+
+def carried_groups(work: Work, sizes: Mapping[int, int], group_bytes: int, *, is_nested: bool) -> list[list[int]]:
+    """Groups where what reductions have kept stands for batches between; if it may be, what is carried comes last."""
+    if is_nested:
+        return grouped(work.pending, sizes, group_bytes)
+    first = [batch for batch in work.pending if batch not in work.carried]
+    then = [batch for batch in work.pending if batch in work.carried]
+    return grouped(first, sizes, group_bytes) + grouped(then, sizes, group_bytes)
 
 
 def grouped(

@@ -64,8 +64,16 @@ class BatchPlan:
     """The outputs in which reductions without a window keep what they have of each batch, by the reductions."""
     batch_length_ms: int = 1
     """The program's."""
+    running: set[str] = field(default_factory=set)
+    """Exchanges whose results follow from all batches before: reductions, and what is behind them. What a reduction
+    keeps is of its batch alone, unless there is another before it."""
+    can_carry: bool = False
+    """Whether what is behind reductions follows from their results alone: then it needs no archive where their own
+    input is as it was, only what they have kept."""
     is_resumed: bool = False
     """Whether tasks are given what is kept of the batches before those that they read."""
+    is_carried: bool = False
+    """Whether tasks are given also what is kept of those batches that nothing is read of."""
 
     @property
     def lookback_ms(self) -> int | None:
@@ -82,6 +90,23 @@ class BatchPlan:
         """The same for tasks that are given what reductions have kept, and so do not read it all again."""
         return replace(self, back_ms=_backs(self, resumed=True), is_resumed=True)
 
+    def carried(self) -> BatchPlan:
+        """The same for tasks that are given what reductions have kept of each batch whose input is as it was.
+
+        Its look-back is that of what does not follow from all batches before.
+        """
+        assert self.can_carry, "results of reductions meet elements of an archive"
+        return replace(self, back_ms=_backs(self, resumed=True, carried=True), is_resumed=True, is_carried=True)
+
+    def is_first(self, reduction: str) -> bool:
+        """Whether there is no other reduction without a window before it, so what it keeps is of each batch alone."""
+        return self.partials[reduction] not in self.running
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether there are reductions of what others have reduced."""
+        return not all(map(self.is_first, self.partials))
+
     def begins(self, stage: str, first: int) -> int | None:
         """The first batch whose elements a reduction without a window takes; what is before it, it is given.
 
@@ -96,6 +121,12 @@ class BatchPlan:
         """Outputs that are views, by name; also those that only runs read."""
         nodes = [self.nodes[name] for name in self.outputs]
         return {node.store_name: node for node in nodes if isinstance(node, StoreNode)}
+
+    def stored(self, output: str) -> StoreNode:
+        """An output that is a view."""
+        node = self.nodes[output]
+        assert isinstance(node, StoreNode), output
+        return node
 
     def archives(self) -> list[ArchiveNode]:
         """Inputs that are archives."""
@@ -144,6 +175,7 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
         for name, node in list(plan.nodes.items()):
             if isinstance(node, ReduceByKeyNode):
                 _keep_partials(plan, name, node)
+        _trace(plan)
     return plan
 
 
@@ -244,18 +276,22 @@ def _sorted(plan: BatchPlan, order: Sequence[str]) -> list[str]:
     return list(done)
 
 
-def _backs(plan: BatchPlan, *, resumed: bool) -> dict[str, int | None]:
+def _backs(plan: BatchPlan, *, resumed: bool, carried: bool = False) -> dict[str, int | None]:
     """How far back the elements that each node emits are read."""
     backs: dict[str, int | None] = {}
     for name in reversed(_sorted(plan, list(plan.nodes))):
-        backs[name] = _back(plan, name, backs, resumed=resumed)
+        backs[name] = _back(plan, name, backs, resumed=resumed, carried=carried)
     return backs
 
 
-def _back(plan: BatchPlan, name: str, backs: dict[str, int | None], *, resumed: bool) -> int | None:
+def _back(
+    plan: BatchPlan, name: str, backs: dict[str, int | None], *, resumed: bool, carried: bool = False
+) -> int | None:
     longest = 0
     for child, _ in plan.feeds[name]:
         node, after = plan.nodes[child], backs[child]
+        if carried and child in plan.partials and plan.is_first(child):
+            after = 0  # of batches that are not computed from elements, it is given what it has kept
         if after is None or (isinstance(node, ReduceByKeyNode) and not resumed):
             return None
         if isinstance(node, ReduceByKeyNode):  # what is kept is of whole batches
@@ -266,7 +302,7 @@ def _back(plan: BatchPlan, name: str, backs: dict[str, int | None], *, resumed: 
 
 def _keep_partials(plan: BatchPlan, name: str, reduction: ReduceByKeyNode) -> None:
     """Add a view that only runs read; no other has a name like that."""
-    view, monoid = KEPT + name, Partials(reduction.function)
+    view, monoid = KEPT + name, Partials(reduction.function, timed=name in plan.exact)
     node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
     plan.nodes[node.stage] = node
     plan.feeds[node.stage] = []
@@ -274,6 +310,22 @@ def _keep_partials(plan: BatchPlan, name: str, reduction: ReduceByKeyNode) -> No
     plan.levels[node.stage] = plan.levels[name] + 1
     plan.outputs.append(node.stage)
     plan.partials[name] = node.stage
+
+
+def _trace(plan: BatchPlan) -> None:
+    """Find what follows from reductions, and whether something there follows from elements of archives, too."""
+    behind = {below for name in plan.partials for below in _below(plan, name)}
+    plan.running = {*plan.partials, *behind}
+    plan.running |= {kept for name, kept in plan.partials.items() if name in behind}
+    firsts = plan.partials.keys() - behind
+    into = [(name, child) for name in plan.nodes for child, _ in plan.feeds[name] if child in behind]
+    plan.can_carry = bool(plan.partials) and all(name in behind or name in firsts for name, _ in into)
+
+
+def _below(plan: BatchPlan, name: str) -> Iterator[str]:
+    for child, _ in plan.feeds[name]:
+        yield child
+        yield from _below(plan, child)
 
 
 def _reads_time(node: Node, after: bool) -> bool:

@@ -22,10 +22,10 @@ from heronpy.filesystem import Location, files_of
 from heronpy.hashing import mix
 from heronpy.pipeline._regions import Port
 from heronpy.pipeline.exchange import Layout, Outbox, by_number
-from heronpy.pipeline.partials import BEFORE_MS, pickled
+from heronpy.pipeline.partials import BEFORE_MS, Partials, pickled
 from heronpy.pipeline.parts import unused
 from heronpy.pipeline.task import Part, Task
-from heronpy.streamlet.graph import ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
+from heronpy.streamlet.graph import ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode, StoreNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.operators import Push, Times, as_tuple
 from heronpy.streamlet.windowconfig import WindowConfig
@@ -135,7 +135,13 @@ class KeyPort:
     """{batch: {key: [value, time of the latest element]}}"""
 
     def __init__(
-        self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox, begins: int | None = None
+        self,
+        node: ReduceByKeyNode,
+        task: Task,
+        layout: Layout,
+        outbox: Outbox,
+        begins: int | None = None,
+        taken: frozenset[int] | None = None,
     ) -> None:
         """Nothing is added.
 
@@ -145,22 +151,24 @@ class KeyPort:
             layout: the job's.
             outbox: the task's.
             begins: the first batch whose elements are taken, see `BatchPlan.begins`.
+            taken: batches whose elements are; None: all. What others have is kept.
         """
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._begins = begins
+        self._begins, self._taken = begins, taken
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self._size = 0
 
     def add(self, values: list[Any], times: Times) -> None:
         function, length, last = self._node.function, self._layout.batch_length_ms, self._layout.last
         begins = -math.inf if self._begins is None else self._begins
+        taken = self._taken
         for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+            batch = time // length
+            if not begins <= batch <= last or (taken is not None and batch not in taken):
+                continue
             try:
                 key, value = pair
                 key = checked(key)
-                batch = time // length
-                if not begins <= batch <= last:
-                    continue
                 table = self._tables.setdefault(batch, {})
                 cell = table.get(key)
                 if cell is None:
@@ -187,7 +195,14 @@ class KeyReducer:
     """Emits (key, value of everything up to the end of the batch) for each key that occurs in a batch."""
 
     def __init__(
-        self, node: ReduceByKeyNode, task: Task, layout: Layout, back_ms: int | None, kept: Port | None = None
+        self,
+        node: ReduceByKeyNode,
+        task: Task,
+        layout: Layout,
+        back_ms: int | None,
+        kept: Port | None = None,
+        kept_node: StoreNode | None = None,
+        is_reduced: bool = False,
     ) -> None:
         """Nothing is added.
 
@@ -197,10 +212,13 @@ class KeyReducer:
             layout: the job's.
             back_ms: how far back its results are read.
             kept: where what each batch has alone is kept, see `partials`.
+            kept_node: the view that it is.
+            is_reduced: there is another reduction behind this one, which needs its results of all batches in turn.
         """
         self._node, self._task, self._layout = node, task, layout
         self._span = Span(layout, back_ms)
-        self._kept = kept
+        self._back = None if back_ms is None or is_reduced else -(-back_ms // layout.batch_length_ms)
+        self._kept, self._kept_node = kept, kept_node
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self.state: dict[Any, Any] = {}
         """(key, value) of what is before all batches that are read; after `results`: of everything."""
@@ -229,23 +247,34 @@ class KeyReducer:
         state = self.state
         for batch in sorted(self._tables):
             keeps: list[tuple[bytes, Any]] = []
+            is_kept = self._is_kept(batch)
+            is_read = self._layout.is_read(batch, self._back)
             for key, (value, time) in self._tables.pop(batch).items():
                 before, taken = state.get(key, _MISSING), True
                 if before is _MISSING:
                     state[key] = value
                 else:
                     state[key], taken = self._merged(key, before, value, time)
-                if taken and self._kept is not None:
-                    keeps.append((pickled(key), value))
-                if time in self._span:
+                if taken and is_kept is not None:
+                    keeps.append((pickled(key), (value, time) if is_kept.timed else value))
+                if is_read and time in self._span:
                     yield (key, state[key]), time
-            self._keep(batch, keeps)
+            if is_kept is not None:
+                self._keep(batch, keeps)
+
+    def _is_kept(self, batch: int) -> Partials | None:
+        """How what a batch has alone is kept; None: it is not."""
+        node = self._kept_node
+        if node is None or not self._layout.is_wanted(batch, node.stage):
+            return None
+        assert isinstance(node.monoid, Partials)
+        return node.monoid
 
     def _keep(self, batch: int, pairs: list[tuple[bytes, Any]]) -> None:
         """Keep what a batch has alone, before what it is merged with changes it."""
-        if self._kept is not None and self._layout.is_wanted(batch):
-            self._kept.add(pairs, batch * self._layout.batch_length_ms)
-            self._kept.flush()
+        assert self._kept is not None
+        self._kept.add(pairs, batch * self._layout.batch_length_ms)
+        self._kept.flush()
 
     def _merged(self, key: Any, a: Any, b: Any, time: int) -> tuple[Any, bool]:
         """Both, or the first; and whether it is both."""

@@ -155,7 +155,10 @@ def _roll_up(
     targets = []
     for number, merge in enumerate(merges):
         sources = [(folder / "base" / tier.version, tier.parts) for tier in merge.tiers]
-        sources += [(folder / f"batch={n}" / batch.version, batch.views[view]) for n, batch in merge.batches]
+        sources += [
+            (folder / f"batch={n}" / batch.version_of(batch.views[view]), batch.views[view])
+            for n, batch in merge.batches
+        ]
         files = [at / parts.file_of(i) for at, parts in sources for i, n in enumerate(parts.part_rows) if n]
         count = max(1, -(-sum(parts.rows for _, parts in sources) // ROWS_PER_PART))
         targets.append(_Target(tuple(files), count, folder / "base" / f"{version}-{number}"))

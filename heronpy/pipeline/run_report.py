@@ -13,6 +13,8 @@ class RunReport:
     batch_length_ms: int = 0
     batches: list[int] = field(default_factory=list)
     """Batch ids that were computed, ascending."""
+    carried: list[int] = field(default_factory=list)
+    """Those of which only what is behind reductions was computed, from what is kept: their input is as it was."""
     elements: int = 0
     """Elements of these batches, without duplicates."""
     duplicates: int = 0

@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from heronpy.errors import DamagedInputError, HeronError, StateError
-from heronpy.filesystem import files_of
+from heronpy.filesystem import Location, files_of
 from heronpy.pipeline._commit import commit, output_folders
+from heronpy.pipeline.batch import KEPT, TIER_BATCHES
 from heronpy.pipeline.batch_times import batch_name, batch_names
-from heronpy.pipeline.changes import find_changes, forget, program_of, remember
+from heronpy.pipeline.carrying import Occurrences, affected, changed_keys
+from heronpy.pipeline.changes import Found, find_changes, forget, program_of, remember
 from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
 from heronpy.pipeline.exchange import PART_BYTES
 from heronpy.pipeline.executors import check_places
@@ -41,8 +44,18 @@ from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
 from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.masters import check_shared, master_in_use
-from heronpy.pipeline.partials import PartialsTask, partials_tasks
-from heronpy.pipeline.pending import Work, can_resume, committed_watermark, decide, grouped, renew, undone
+from heronpy.pipeline.partials import Partials, PartialsTask, partials_tasks
+from heronpy.pipeline.pending import (
+    Work,
+    can_carry,
+    can_resume,
+    carried_groups,
+    committed_watermark,
+    decide,
+    grouped,
+    renew,
+    undone,
+)
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.progress import Progress
 from heronpy.pipeline.reductions import STORED_STATES
@@ -50,7 +63,7 @@ from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
-from heronpy.pipeline.views import view_files
+from heronpy.pipeline.views import batch_files, view_files
 from heronpy.streamlet.graph import SinkNode, StoreNode
 
 if TYPE_CHECKING:
@@ -64,6 +77,8 @@ _GROUP_BYTES = 2 * 1024**3
 """Input of one Spark job, if it has several batches …"""
 _CORE_BYTES = 3 * PART_BYTES
 """… or so much for each core, if there are so many: all of them are to have something to do."""
+_KEPT_ROW_BYTES = 128
+"""In memory, of what a reduction has kept: about."""
 _LARGE = ("archive/", "sinks/", STORED_STATES, "views/")
 """How the names of what is uploaded in parts begin."""
 
@@ -144,6 +159,11 @@ class _Run:
         self._views = {name: node.monoid.signature for name, node in plan.stores().items()}
         self._has_looked_at_all = False
         self._sinks = [node.stage for node in self._outputs() if isinstance(node, SinkNode)]
+        self._carried_lookback = self._in_batches(plan.carried().lookback_ms) if plan.can_carry else None
+        self._not_carried: set[int] = set()
+        """Batches that turned out to be computed from their archive."""
+        self._changed: dict[str, set[Any] | None] = {}
+        """Keys that have another value in what a reduction keeps, by its view; None: too many."""
 
     def run(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> RunReport:
         began = time.monotonic()
@@ -154,15 +174,17 @@ class _Run:
             self._archives = open_archives(self._job, self._plan)
             self._everything(until_ms)
         else:
-            self._pending(until_ms, batches, everything=everything)
+            while not self._pending(until_ms, batches, everything=everything):
+                pass  # each time it is known of more batches that they are computed from their archive
         self._report.committed_watermark = self._manifest.committed_watermark
+        self._report.notes = list(dict.fromkeys(self._report.notes))
         self._report.input_bytes = self._archived_bytes()
         self._report.seconds = time.monotonic() - began
         self._report_damage()
         return self._report
 
-    def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> None:
-        """All input is in archives: compute what is pending."""
+    def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> bool:
+        """All input is in archives: compute what is pending. False: there is more, after another look at archives."""
         manifest, lookback = self._manifest, self._in_batches(self._plan.lookback_ms)
         reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
         span = None if lookback is None else max(lookback, reach)
@@ -176,6 +198,8 @@ class _Run:
             back=self._in_batches(self._plan.resumed().lookback_ms) or 0,
             only=batches or (),
             everything=everything,
+            carried_span=self._carried_lookback if lookback is None else None,
+            also=self._not_carried,
         )
         self._has_looked_at_all = found.affected is None
         self._archives = found.archives
@@ -183,7 +207,7 @@ class _Run:
         views, sinks = self._views, self._sinks
         work = decide(
             manifest,
-            inputs,
+            {**self._assumed(found), **inputs},
             archives=[one.stage for one in self._archives],
             closable=found.closable,
             lookback=lookback,
@@ -194,13 +218,28 @@ class _Run:
             among=found.affected,
             looked_at=found.looked_at(),
             hurt=hurt_batches(self._archives, inputs, manifest.batches),
+            carried_lookback=self._carried_lookback,
         )
+        work.carried -= self._not_carried
+        work.carries = self._carried_lookback is not None and lookback is None
+        if work.carries and not can_carry(manifest, work, views, sinks, is_nested=self._plan.is_nested):
+            if not self._has_looked_at_all:
+                return self._pending(until_ms, batches, everything=True)
+            work.carries = False
+        if not work.carries:
+            work.carried.clear()
+        elif (looked_at := found.looked_at()) is not None:
+            unseen = {*work.pending} - work.carried - self._not_carried - looked_at
+            self._not_carried |= unseen
+            if unseen:
+                return False
         self._report_lost(work, self._plan.lookback_ms)
         self._block(work, lookback)
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
         left = undone(manifest, work, found.dirty, span, reach, views, sinks)
         remember(manifest, found, program_of(self._plan, span), left)
-        self._compute(work, lookback, input_sizes)
+        if self._compute(work, lookback, input_sizes):
+            return False
         self._report.blocked = work.blocked
         manifest.todo = undone(manifest, work, found.dirty, span, reach, views, sinks)
         upto = committed_watermark(manifest, work, ())
@@ -210,24 +249,53 @@ class _Run:
         elif manifest.batches.changed or (before != _noted(manifest) and any(manifest.batches.segments())):
             manifest.save(self._job.directory)
         forget(found.announcements)
+        return True
 
-    def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> None:
-        """Compute what is pending, group by group, and roll up."""
+    def _assumed(self, found: Found) -> dict[int, dict[str, str]]:
+        """What batches were computed from that were not looked at, although they follow from changed ones."""
+        if found.affected is None or not isinstance(found.affected, range):
+            return {}
+        looked_at, stages = found.looked_at() or (), {one.stage for one in found.archives}
+        return {
+            batch: {stage: what for stage, what in done.inputs.items() if stage in stages}
+            for batch, done in self._manifest.batches.between(found.affected.start, found.affected.stop - 1)
+            if batch not in looked_at and not stages.isdisjoint(done.inputs)
+        }
+
+    def _grouped(self, work: Work, lookback: int | None, sizes: Mapping[int, int], group_bytes: int) -> list[list[int]]:
+        if not work.carries:
+            # What is computed from everything goes on from what was kept of all batches before its group.
+            return grouped(work.pending, sizes, group_bytes, work.fingerprints if lookback is None else ())
+        kept = {batch: self._kept_bytes(batch) for batch in work.carried}
+        return carried_groups(work, {**sizes, **kept}, group_bytes, is_nested=self._plan.is_nested)
+
+    def _divided(self, batch: int) -> int:
+        """Among how many parts the keys of its views are divided."""
+        return max((parts.divided for parts in self._manifest.batches[batch].views.values()), default=1)
+
+    def _kept_bytes(self, batch: int) -> int:
+        """About as much in memory as what reductions have kept of a batch."""
+        views = self._manifest.batches[batch].views
+        return sum(_KEPT_ROW_BYTES * parts.rows for view, parts in views.items() if view.startswith(KEPT))
+
+    def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> bool:
+        """Compute what is pending, group by group, and roll up. True: some of it is to be computed from its archive."""
         if not work.pending and not views_to_roll_up(self._manifest, self._plan.stores()):
-            return
+            return False
         with self._spark() as sc:
             group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
-            # What is computed from everything goes on from what was kept of all batches before its group.
-            done = work.fingerprints if lookback is None else ()
-            work.groups = grouped(work.pending, input_sizes, group_bytes, done)
+            work.groups = self._grouped(work, lookback, input_sizes, group_bytes)
             while work.groups:
-                group, *later = work.groups
-                left = [batch for one in later for batch in one]
+                group = work.groups[0]
+                left = [batch for one in work.groups[1:] for batch in one]
                 if self._group(sc, work, group, left, lookback, input_sizes):
-                    work.groups = later
-                else:
+                    work.groups.remove(group)
+                elif self._not_carried.isdisjoint(work.carried):
                     self._block(work, lookback)
+                else:
+                    return True
             roll_up(sc, self._job, self._plan.stores(), self._manifest, self._progress)
+        return False
 
     def _in_batches(self, lookback_ms: int | None) -> int | None:
         return None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
@@ -305,11 +373,11 @@ class _Run:
         """Let views that came later have no rows in batches that cannot be computed any more."""
         for batch in batches:
             done = self._manifest.batches[batch]
-            for view in views:
-                if view not in done.views:
-                    done.views[view] = Parts()
-                    done.fingerprint = ""  # computed again, should the archive find its rows
-                    self._manifest.batches[batch] = done
+            if lacking := {view: Parts() for view in views if view not in done.views}:
+                # Computed again, should the archive find its rows.
+                self._manifest.batches[batch] = replace(
+                    done, views={**done.views, **lacking}, fingerprint="", direct=""
+                )
         self._manifest.save(self._job.directory)
 
     def _group(
@@ -321,17 +389,24 @@ class _Run:
         lookback: int | None,
         input_sizes: Mapping[int, int],
     ) -> bool:
-        """Compute some batches. False: their input turned out to be damaged, so nothing of it counts."""
+        """Compute some batches. False: nothing of it counts.
+
+        Their input turned out to be damaged; or user code raised where batches were carried: they are not from now on.
+        """
         # What is damaged is read by none of them, or they would be blocked.
         damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
         plan = self._plan
         kept: list[PartialsTask] = []
-        if lookback is None and can_resume(self._manifest, work, group, self._views, self._sinks):
+        carried = work.carried.intersection(group)
+        if work.carries:
+            plan = plan.carried()
+            kept = self._kept(plan, group, cores(sc), {*group} - carried)
+        elif lookback is None and can_resume(self._manifest, work, group, self._views, self._sinks):
             plan = plan.resumed()
-            kept = self._kept(plan, min(group), cores(sc))
+            kept = self._kept(plan, group, cores(sc))
         back = self._in_batches(plan.lookback_ms)
         assert back is not None or self._has_looked_at_all, "the reduction would not begin with all that there is"
-        read = Batches(None, max(group), damaged) if back is None else Needed(group, back, damaged)
+        read = Batches(None, max(group), damaged) if back is None else Needed({*group} - carried, back, damaged)
         readings = archive_readings(self._archives, read, cores(sc))
         version = new_version()
         note = intend(self._job.directory, version, output_folders(self._plan), group)
@@ -344,20 +419,26 @@ class _Run:
             read,
             wanted=frozenset(group),
             last=max(group),
-            batch_bytes={batch: input_sizes.get(batch, 0) for batch in group},
-            total_bytes=sum(size for batch, size in input_sizes.items() if batch in read),
+            batch_bytes={batch: input_sizes.get(batch, 0) for batch in group if batch not in carried},
+            total_bytes=sum(size for batch, size in input_sizes.items() if batch in read)
+            + sum(self._kept_bytes(batch) for batch in carried),
             version=version,
+            carried={batch: self._divided(batch) for batch in carried},
             progress=self._progress,
         )
+        if any(report.failed[batch] for batch in carried):
+            self._not_carried |= carried
+            return False
         if unread := unread_files(self._archives, report.malformed_in):
             self._manifest.unread |= unread
             if not self._accept_damage:
                 self._manifest.save(self._job.directory)  # so that the next run need not find it
                 return False
-            renew(work, fingerprints(self._archives, self._manifest.unread), lookback)
+            renew(work, fingerprints(self._archives, self._manifest.unread), lookback, self._carried_lookback)
         if self._accept_damage:
             known = damaged_batches(self._archives, self._manifest.unread)
             self._report.damaged = known | work.lacking(known, group, lookback)
+        unchanged = self._unchanged(work, plan, report, group, left) if work.carries else set()
         commit(
             self._job,
             self._plan,
@@ -368,22 +449,84 @@ class _Run:
             work.inputs,
             listed=listed(self._archives, group),
             damaged=self._report.damaged,
-            committed_watermark=lambda: committed_watermark(self._manifest, work, left),
+            direct=work.direct,
+            carried=carried,
+            unchanged={batch: work.fingerprints[batch] for batch in unchanged},
+            committed_watermark=lambda: committed_watermark(self._manifest, work, {*left} - unchanged),
         )
         settle(note)
+        work.leave(unchanged)
         self._add(report, group)
+        self._report.carried = sorted({*self._report.carried, *carried} - ({*group} - carried))
         return True
 
-    def _kept(self, plan: BatchPlan, first: int, cores: int) -> list[PartialsTask]:
-        """Tasks that read what reductions have kept of the batches before those that are read."""
+    def _unchanged(
+        self, work: Work, plan: BatchPlan, report: Report, group: Sequence[int], left: Sequence[int]
+    ) -> set[int]:
+        """Batches to carry whose results are as they were: in none that they follow from does a changed key occur."""
+        if plan.is_nested or work.carried.isdisjoint(left):
+            return set()
+        directory, manifest, last = self._job.directory, self._manifest, max(work.carried)
+        for output in plan.partials.values():
+            view = plan.stored(output).store_name
+            before, parts = self._changed.get(view, set()), [part for part in report.parts if part.stage == output]
+            found = changed_keys(directory, manifest, view, parts, [batch for batch in group if batch < last])
+            self._changed[view] = None if before is None or found is None else before | found
+        carried = sorted(work.carried.intersection(left))
+        if len(carried) < len(left) or None in self._changed.values():
+            return set()  # others are computed before them
+        computed = {*work.pending} - work.carried
+        occurring: set[int] = set()
+        for view, keys in self._changed.items():
+            occurring |= Occurrences(directory, manifest, view, keys or ()).between(min(computed), last)
+        back = max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.partials)
+        return work.settled.intersection(carried) - affected(carried, occurring, computed, back)
+
+    def _kept(
+        self, plan: BatchPlan, group: Collection[int], cores: int, read: Container[int] = ()
+    ) -> list[PartialsTask]:
+        """Tasks that read what reductions have kept.
+
+        Args:
+            plan: what is computed.
+            group: the batches that are.
+            cores: so many tasks.
+            read: batches whose elements are read.
+        """
         tasks: list[PartialsTask] = []
+        directory, manifest, length_ms = self._job.directory, self._manifest, self._job.batch_length_ms
         for stage, output in plan.partials.items():
-            node, begins = plan.nodes[output], plan.begins(stage, first)
-            assert isinstance(node, StoreNode)
+            node, begins = plan.stored(output), plan.begins(stage, min(group))
             assert begins is not None, stage
-            files = view_files(self._job.directory, node.store_name, self._manifest, begins - 1)
-            tasks += partials_tasks(stage, files, cores)
+            files: list[tuple[int | None, Location]]
+            files = [(None, path) for path in view_files(directory, node.store_name, manifest, begins - 1)]
+            if plan.is_carried and plan.is_first(stage):
+                files += self._kept_of(plan, node.store_name, begins, group, read)
+            assert isinstance(node.monoid, Partials)
+            tasks += partials_tasks(stage, files, cores, length_ms, timed=node.monoid.timed)
         return tasks
+
+    def _kept_of(
+        self, plan: BatchPlan, view: str, begins: int, group: Collection[int], read: Container[int]
+    ) -> Iterator[tuple[int, Location]]:
+        """Files of what is kept of batches that are computed, or looked back at; of others between, as few as can be.
+
+        The latter count as of the last batch there: they are in all results after it, and none of that is read.
+        """
+        directory, manifest, back = self._job.directory, self._manifest, min(group) - begins
+        needed = {n for batch in group for n in range(batch - back, batch + 1)}
+        if plan.is_nested:  # results of all batches are reduced again
+            needed.update(n for n, _ in manifest.batches.between(begins, max(group)))
+        at = begins
+        for n in sorted(needed):
+            if n - at > TIER_BATCHES:
+                yield from ((n - 1, path) for path in view_files(directory, view, manifest, n - 1, first=at))
+                at = n
+            for batch in range(at, n + 1):
+                done = manifest.batches.get(batch)
+                if done is not None and view in done.views and batch not in read:
+                    yield from ((batch, path) for path in batch_files(directory, view, batch, done))
+            at = n + 1
 
     def _everything(self, until_ms: int | None) -> None:
         """Some input is read from its source, which does not say what is new: compute all batches."""
@@ -426,6 +569,9 @@ class _Run:
                 {},
                 listed={},
                 damaged=self._report.damaged,
+                direct={},
+                carried=(),
+                unchanged={},
                 committed_watermark=lambda: upto,
                 all_anew=True,
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +70,8 @@ class Report:
     """Dropped, by batch id."""
     failed: Counter[int] = field(default_factory=Counter)
     """Elements for which user code raised, by batch id."""
+    refused: Counter[int] = field(default_factory=Counter)
+    """Of these, those in reductions and behind them."""
     raised: int = 0
     """How often it raised, also for elements that are only looked back at."""
     malformed: int = 0
@@ -95,6 +97,7 @@ class Report:
         self.elements += other.elements
         self.duplicates += other.duplicates
         self.failed += other.failed
+        self.refused += other.refused
         self.raised += other.raised
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
@@ -113,8 +116,10 @@ class Task:
         version: str,
         index: int,
         batch_length_ms: int,
-        is_wanted: Callable[[int], bool],
+        is_wanted: Callable[..., bool],
         config: dict[str, Any],
+        running: Container[str] = (),
+        read: Container[int] | None = None,
     ) -> None:
         """Begin a task.
 
@@ -123,15 +128,19 @@ class Task:
             version: of its files.
             index: number of the partition.
             batch_length_ms: length of a batch.
-            is_wanted: whether a batch id is computed: what fails in others is set aside by the run that computes them.
+            is_wanted: whether a batch id is computed (of a stage, if one is named): what fails in others is set aside
+                by the run that computes them.
             config: the program's configuration keys.
+            running: see `BatchPlan.running`.
+            read: batches whose elements are read: where what was kept of others raises, that is no share of them.
+                None: all.
         """
         self.index = index
         self.config = config
         self.report = Report()
         self._directory, self._version = directory, version
         self._batch_length_ms = batch_length_ms
-        self._is_wanted = is_wanted
+        self._is_wanted, self._running, self._read = is_wanted, running, read
         self._letters: dict[tuple[str, int | None], Any] = {}
 
     def failed(self, stage: str, element: Any, time_ms: int | None, error: Exception) -> None:
@@ -148,13 +157,15 @@ class Task:
         if is_shortage(error):
             raise error
         reason = f"{type(error).__name__}: {error}"
-        if self.report.first_failure is None:
-            lines = "".join(traceback.format_exception(error))
-            self.report.first_failure = (f"{stage}: {reason}", lines)
-        self.report.raised += 1
         batch = None if time_ms is None else time_ms // self._batch_length_ms
-        if batch is None or self._is_wanted(batch):
+        if self._read is None or batch is None or batch in self._read:
+            if self.report.first_failure is None:
+                lines = "".join(traceback.format_exception(error))
+                self.report.first_failure = (f"{stage}: {reason}", lines)
+            self.report.raised += 1
+        if batch is None or self._is_wanted(batch, stage):
             self.report.failed[batch or 0] += 1
+            self.report.refused[batch or 0] += stage in self._running
             self._origin(stage, batch)(f"{stage} at {time_ms} ms", element, reason)
 
     def failing(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:

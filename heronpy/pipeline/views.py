@@ -11,7 +11,7 @@ from heronpy.errors import NotFoundError, StateError
 from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch_times import batch_name
-from heronpy.pipeline.manifest import Manifest, Parts
+from heronpy.pipeline.manifest import Batch, Manifest, Parts, Tier
 from heronpy.pipeline.parts import opened_part, read_group
 from heronpy.stores import decode_key, encode_key
 from heronpy.streamlet.monoid import Monoid
@@ -84,7 +84,8 @@ class ViewReader:
         done = self.manifest.batches.get(batch)
         if done is None or self._view not in done.views:
             return
-        folder, parts = self._batch_folder(batch, done.version), done.views[self._view]
+        parts = done.views[self._view]
+        folder = self._batch_folder(batch, done.version_of(parts))
         for index, rows in enumerate(parts.part_rows):
             if rows:
                 yield from self._rows(folder / parts.file_of(index))
@@ -153,22 +154,39 @@ class ViewReader:
         self.manifest = Manifest.load(self._directory)
 
 
-def view_files(directory: Location, view: str, manifest: Manifest, upto: int | None) -> list[Location]:
-    """The files that have everything up to a batch: of tiers, and of batches that are in none."""
+def view_files(
+    directory: Location, view: str, manifest: Manifest, upto: int | None, *, first: int | None = None
+) -> list[Location]:
+    """The files that have everything up to a batch, or from one to another: of tiers, and of batches in none."""
     return [
         folder / parts.file_of(index)
-        for folder, parts in _folders(directory, view, manifest, upto)
+        for folder, parts in _folders(directory, view, manifest, upto, first)
         for index, rows in enumerate(parts.part_rows)
         if rows
     ]
 
 
-def _folders(directory: Location, view: str, manifest: Manifest, upto: int | None) -> list[tuple[Location, Parts]]:
-    tiers, batches = manifest.read_plan(view, upto)
+def batch_files(directory: Location, view: str, n: int, batch: Batch) -> list[Location]:
+    """The files of one batch of a view."""
+    parts = batch.views[view]
+    folder = directory / "views" / view / f"batch={n}" / batch.version_of(parts)
+    return [folder / parts.file_of(index) for index, rows in enumerate(parts.part_rows) if rows]
+
+
+def tier_files(directory: Location, view: str, tier: Tier) -> list[Location]:
+    """The files of a tier of a view."""
+    folder = directory / "views" / view / "base" / tier.version
+    return [folder / tier.parts.file_of(index) for index, rows in enumerate(tier.parts.part_rows) if rows]
+
+
+def _folders(
+    directory: Location, view: str, manifest: Manifest, upto: int | None, first: int | None = None
+) -> list[tuple[Location, Parts]]:
+    tiers, batches = manifest.read_plan(view, upto, directory, first=first)
     folder = directory / "views" / view
     return [
         *((folder / "base" / tier.version, tier.parts) for tier in tiers),
-        *((folder / f"batch={n}" / batch.version, batch.views[view]) for n, batch in batches),
+        *((folder / f"batch={n}" / batch.version_of(batch.views[view]), batch.views[view]) for n, batch in batches),
     ]
 
 

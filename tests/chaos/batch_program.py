@@ -115,7 +115,7 @@ def found(directory: Location, length_s: float) -> Found:
     for n, done in manifest.batches.items():
         batches[n] = {"counts": [done.elements, done.duplicates, done.dead_letters, done.damaged]}
         for stage, parts in done.sinks.items():
-            folder = directory / "sinks" / stage / f"batch={n}" / done.version
+            folder = directory / "sinks" / stage / f"batch={n}" / done.version_of(parts)
             texts = [files_of(folder).read(folder / name).decode() for name in parts.files]
             lines = [line for text in texts for line in text.splitlines()]
             batches[n][stage] = sorted(lines)
@@ -147,7 +147,7 @@ def litter(directory: Location, length_s: float) -> list[str]:
     for n, done in manifest.batches.items():
         for kind, outputs in (("views", done.views), ("sinks", done.sinks)):
             for output, parts in outputs.items():
-                named |= {f"{kind}/{output}/batch={n}/{done.version}/{name}" for name in parts.names()}
+                named |= {f"{kind}/{output}/batch={n}/{done.version_of(parts)}/{name}" for name in parts.names()}
     for view, tiers in manifest.tiers.items():
         waiting = list(tiers)
         while waiting:

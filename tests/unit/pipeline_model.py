@@ -136,8 +136,10 @@ class World:
         archives: int = 1,
         windows: bool = False,
         reduced: bool = False,
+        behind: str = "",
         live: Path | None = None,
         first: int = 0,
+        keys: int = 3,
     ) -> None:
         """Nothing is archived yet.
 
@@ -146,13 +148,17 @@ class World:
             archives: how many there are.
             windows: whether there is a view of windows.
             reduced: whether there are views of reductions over everything, before and after windows.
+            behind: what follows from these: "nested", another reduction; "union", also elements that are not reduced;
+                "both".
             live: of the live view, if there is one.
             first: the number of the first row. Key, time and whether it is written twice follow from a row's number.
+            keys: how many there are.
         """
         self.directory = directory
         self._live = None if live is None else SqliteStore(live)
-        self.archives, self.windows, self.reduced = archives, windows, reduced
+        self.archives, self.windows, self.reduced, self.behind = archives, windows, reduced, behind
         self.views = ["counts", "again"]
+        self._keys = keys
         self._numbers = itertools.count(first)
         self.rows: list[Rows] = [{} for _ in range(archives)]
         """By archive, all that was ever written."""
@@ -184,6 +190,10 @@ class World:
             so_far.reduce_by_key_and_window(window, _add).set_name("rw").to_store("windows-of-these", Sum())
             of_windows = pairs.reduce_by_key_and_window(window, _add).set_name("u").map(_of_key)
             of_windows.reduce_by_key(_add).set_name("ur").to_store("from-windows", Sum())
+            if self.behind in ("nested", "both"):
+                so_far.map(_itself).reduce_by_key(_add).set_name("rr").to_store("of-these", Sum())
+            if self.behind in ("union", "both"):
+                so_far.union(pairs).set_name("ru").to_store("united", Sum())
         config.set_pipeline(self.directory, batch_length=LENGTH_MS // 1000, live=self._live)
         return Job.of(Program("model", config, builder.graph))
 
@@ -201,7 +211,7 @@ class World:
         for batch in batches:
             for _ in range(count):
                 n = next(self._numbers)
-                rows[f"e{n}"] = key, time_ms = f"k{n % 3}", batch * LENGTH_MS + (n * 7919) % LENGTH_MS
+                rows[f"e{n}"] = key, time_ms = f"k{n % self._keys}", batch * LENGTH_MS + (n * 7919) % LENGTH_MS
                 for _ in range(2 if n % 5 == 0 else 1):
                     writer.add(f"e{n}", time_ms, key)
         writer.commit()
@@ -250,7 +260,16 @@ class World:
                 here[key] += value
             total_of_windows += here
             from_windows[batch] = Counter({key: total_of_windows[key] for key in here})
-        return {"so-far": so_far, "windows-of-these": dict(of_these), "from-windows": from_windows}
+        made = {"so-far": so_far, "windows-of-these": dict(of_these), "from-windows": from_windows}
+        if self.behind in ("nested", "both"):
+            total_of_these, nested = Counter[Any](), {}
+            for batch in sorted(so_far):
+                total_of_these += so_far[batch]
+                nested[batch] = Counter({key: total_of_these[key] for key in so_far[batch]})
+            made["of-these"] = nested
+        if self.behind in ("union", "both"):
+            made["united"] = {batch: so_far[batch] + counts[batch] for batch in so_far}
+        return made
 
     def found(self, view: str) -> dict[int, Counter[Any]]:
         with contextlib.closing(ViewReader(self.directory, view, Sum())) as reader:
@@ -326,6 +345,10 @@ def _pair(word: str) -> tuple[str, int]:
 def _of_key(windowed: Any) -> tuple[str, int]:
     keyed, value = windowed
     return keyed.key, value
+
+
+def _itself(pair: Any) -> Any:
+    return pair
 
 
 def _add(a: int, b: int) -> int:

@@ -26,7 +26,7 @@ FIRST, SECOND = "1a-00000001", "1b-00000002"
 
 def attempt(directory: Path, version: str = FIRST, wanted: int = 3) -> Task:
     """One that fails on an element of batch 3, and on a row of a file of it."""
-    task = Task(directory, version, 0, 10_000, lambda batch: batch == wanted, {})
+    task = Task(directory, version, 0, 10_000, lambda batch, _="": batch == wanted, {})
     task.failed("keyed", "\ud800", 35_000, ValueError("\ud800"))
     task.dead_letter("events", archived=True)("/x/batch=3/a.parquet, row group 0", None, "damaged")
     return task
@@ -84,7 +84,7 @@ def test_dead_letters_that_cannot_be_removed_are_an_error(tmp_path: Path, monkey
 
 
 def test_dead_letters_of_no_known_batch_count_as_long_as_their_version(tmp_path: Path) -> None:
-    task = Task(tmp_path, FIRST, 0, 10_000, lambda _: True, {})
+    task = Task(tmp_path, FIRST, 0, 10_000, lambda *_: True, {})
     task.failed("keyed", "x", None, ValueError())
     publish_letters(task.finished().letters)
     tidy_up(tmp_path, manifest(b3=FIRST))
@@ -94,7 +94,7 @@ def test_dead_letters_of_no_known_batch_count_as_long_as_their_version(tmp_path:
 
 
 def test_more_batches_than_open_files_lose_no_dead_letter(tmp_path: Path) -> None:
-    task = Task(tmp_path, FIRST, 0, 10_000, lambda _: True, {})
+    task = Task(tmp_path, FIRST, 0, 10_000, lambda *_: True, {})
     for _ in range(2):
         for batch in range(150):
             task.failed("keyed", batch, batch * 10_000, ValueError())

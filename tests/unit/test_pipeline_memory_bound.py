@@ -61,7 +61,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
-    return Task(tmp_path, "1-00000000", 0, 10_000, lambda _: True, {})
+    return Task(tmp_path, "1-00000000", 0, 10_000, lambda *_: True, {})
 
 
 def node(kind: type[Node]) -> Any:
@@ -139,7 +139,7 @@ def test_of_elements_with_one_id_the_earliest_counts_once(layout: Layout, tmp_pa
     dropped.update(time // 10_000 for _, _, time in rows)
     dropped.subtract(time // 10_000 for time in earliest.values())
     for memory in (Memory(2**60), Full(LIMIT_BYTES)):
-        task = Task(tmp_path, "1-00000000", 0, 10_000, lambda _: True, {})
+        task = Task(tmp_path, "1-00000000", 0, 10_000, lambda *_: True, {})
         with Overflow(functools.partial(UniqueReducer, task, layout), memory, None) as unique:
             for i in range(0, len(rows), 50):
                 for side in ("input-0", "input-1"):

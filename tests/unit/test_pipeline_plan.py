@@ -335,6 +335,6 @@ def test_a_manifest_of_the_former_format_is_read_and_one_of_a_later_version_is_r
     assert (read.committed_watermark, read.batches) == (7, {7: Batch("v", "f")})
     read.save(tmp_path)
     assert Manifest.load(tmp_path) == read
-    path.write_text('{"batch_length_ms": 1000, "format": 4}')
-    with pytest.raises(StateError, match="has format 4, this heronpy reads 3"):
+    path.write_text('{"batch_length_ms": 1000, "format": 5}')
+    with pytest.raises(StateError, match="has format 5, this heronpy reads 4"):
         Manifest.load(tmp_path)

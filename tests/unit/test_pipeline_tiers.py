@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -56,13 +57,13 @@ class History:
             made += len(merges)
         return made
 
-    def check(self, upto: int | None = None) -> int:
+    def check(self, upto: int | None = None, first: int | None = None) -> int:
         """Every batch is read once, in its version; how many files that takes."""
-        tiers, batches = self.manifest.read_plan(VIEW, upto)
+        tiers, batches = self.manifest.read_plan(VIEW, upto, self.directory, first=first)
         read = [(n, batch.version) for n, batch in batches]
         for tier in tiers:
             read += self.made_of[tier.version]
-        exact = [(n, b.version) for n, b in self.manifest.batches.items() if upto is None or n <= upto]
+        exact = [(n, b.version) for n, b in self.manifest.batches.between(first, upto)]
         assert sorted(read) == sorted(exact)
         return len(tiers) + len(batches)
 
@@ -97,6 +98,29 @@ def test_a_view_with_rows_in_few_batches_is_not_looked_for_in_all_of_them(histor
     history.put(777, rows=1)
     history.roll_up()
     assert history.check() <= 16 * 16 + 50 + 3 * 4
+
+
+def test_a_read_up_to_a_batch_inside_of_tiers_takes_some_files_of_each_level(history: History) -> None:
+    _fill(history)
+    for upto in (0, 15, 16, 17, 500, 777, 1000):
+        assert history.check(upto) <= 16 + 4 * 4
+
+
+def test_a_read_from_one_batch_to_another_takes_some_files_of_each_level(history: History) -> None:
+    _fill(history)
+    for first, upto in ((0, 15), (1, 15), (16, 47), (17, 900), (500, 500), (3, 1000)):
+        assert history.check(upto, first) <= 2 * (16 + 4 * 4)
+
+
+def test_a_batch_of_which_another_view_is_replaced_stays_in_the_tiers_of_this_one(history: History) -> None:
+    _fill(history)
+    before = list(history.manifest.tiers[VIEW])
+    done = history.manifest.batches[500]
+    other = {**done.views, "other": Parts(1, [1], version="v-new")}
+    history.manifest.batches[500] = replace(done, views=other)
+    history.manifest.save(history.directory)
+    assert history.manifest.tiers[VIEW] == before
+    history.check()
 
 
 def test_after_a_late_file_one_tier_of_each_level_is_made_again(history: History) -> None:

@@ -48,7 +48,7 @@ def no_letter(where: str, row: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: str(error)[:20])
 def test_an_element_is_not_set_aside_when_the_machine_is_short_of_something(tmp_path: Path, error: Exception) -> None:
-    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda *_: True, {})
     with pytest.raises(type(error)) as raised:
         task.failed("map", "healthy", 0, error)
     assert raised.value is error
@@ -58,13 +58,13 @@ def test_an_element_is_not_set_aside_when_the_machine_is_short_of_something(tmp_
 
 @pytest.mark.parametrize("error", [ValueError("no number"), FileNotFoundError(errno.ENOENT, "no such file")])
 def test_what_is_wrong_with_an_element_is_no_shortage(tmp_path: Path, error: Exception) -> None:
-    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda *_: True, {})
     task.failed("map", "element", 0, error)
     assert task.report.failed == {0: 1}
 
 
 def test_a_row_that_cannot_be_sent_for_want_of_memory_fails_the_task(tmp_path: Path) -> None:
-    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda *_: True, {})
     layout = Layout(60_000, None, None, 0, {"exchange": 1}, {"exchange": 1}, {}, 1, tmp_path, "v")
     outbox = Outbox(layout, 0, lambda stage, row, error: task.failed(stage, row, 0, error))
     with pytest.raises(MemoryError):
