@@ -37,7 +37,7 @@ AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
-	bench bench-state bench-nexmark bench-spark bench-history bench-hosts bench-tracker \
+	bench bench-state bench-nexmark bench-spark bench-history bench-late bench-hosts bench-tracker \
 	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server helm-client image-tools slurm-server yarn-server hdfs-server cluster-servers java constraints
 
 help: ## show this list
@@ -110,6 +110,9 @@ bench-spark: $(VENV)/.installed-pipeline java ## a batch run against PySpark wri
 
 bench-history: $(VENV)/.installed-pipeline java ## a batch run and a query after 1,000 to 100,000 batches: make bench-history ARGS="--rounds 3"
 	@$(BIN)/python -m heronpy.bench.history $(ARGS)
+
+bench-late: $(VENV)/.installed-pipeline java ## a batch run after a late file, in histories of 1,000 and 10,000 batches: make bench-late ARGS="--sizes 1000"
+	@$(BIN)/python -m heronpy.bench.late_files $(ARGS)
 
 bench-hosts: $(VENV)/.installed-dev servers hosts-tools ## word count and RTAC on 1, 2 and 4 hosts next to one: make bench-hosts ARGS="--rounds 3 --hosts 4"
 	@$(BIN)/python tests/hosts/bench_hosts.py $(ARGS)
