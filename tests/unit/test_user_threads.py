@@ -34,6 +34,7 @@ def _switch_often() -> Iterator[None]:
 
 class Numbers(Spout):
     outputs = ["n"]  # noqa: RUF012
+    count = TUPLES
 
     def initialize(self, config: Any, context: Any) -> None:
         self.next = 0
@@ -41,7 +42,7 @@ class Numbers(Spout):
         self.failed: list[int] = []
 
     def next_tuple(self) -> None:
-        if self.next < TUPLES:
+        if self.next < self.count:
             self.emit([self.next], tup_id=self.next)
             self.next += 1
 
@@ -147,8 +148,8 @@ SMALL = InstanceConfig(batch_tuples=8)
 """The threads themselves send, every few tuples."""
 
 
-def test_a_spouts_trees_are_changed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acks that come while a thread sends would else be applied to arrays that are just being replaced."""
+def watch_overlaps(monkeypatch: pytest.MonkeyPatch, cls: type, *names: str) -> list[str]:
+    """Make calls of these methods take long. Returns a list of those that begin while another one is under way."""
     inside, met = threading.Lock(), []
 
     def alone(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,8 +165,14 @@ def test_a_spouts_trees_are_changed_by_one_thread_at_a_time(monkeypatch: pytest.
 
         return call
 
-    for name in ("commit", "ack", "fail", "expire"):
-        monkeypatch.setattr(RootRing, name, alone(name, getattr(RootRing, name)))
+    for name in names:
+        monkeypatch.setattr(cls, name, alone(name, getattr(cls, name)))
+    return met
+
+
+def test_a_spouts_trees_are_changed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acks that come while a thread sends would else be applied to arrays that are just being replaced."""
+    met = watch_overlaps(monkeypatch, RootRing, "commit", "ack", "fail", "expire")
     with Simulator(topology("ATLEAST_ONCE", Grouping.SHUFFLE, spout=ThreadSpout), config=SMALL) as simulator:
         (source,) = simulator.component("numbers")
         simulator.run(until=lambda: len(source.acked) == TUPLES, seconds=300)
@@ -202,18 +209,24 @@ class Patient(ThreadBolt):
             self.ack(tup)
 
 
+class Few(Numbers):
+    count = 500
+
+
 def test_threads_may_reset_timeouts_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(InBatch, "tracked", property(_looks_slowly))
+    """Two that send what waits would else take it from each other."""
+    met = watch_overlaps(monkeypatch, InBatch, "roots_of")
     Patient.errors.clear()
     builder = TopologyBuilder("threads")
-    numbers = builder.add_spout("numbers", Numbers, 1)
+    numbers = builder.add_spout("numbers", Few, 1)
     builder.add_bolt("patient", Patient, 1, {numbers: Grouping.SHUFFLE})
     builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.enable.message.timeouts": False})
     ticks = itertools.count(1)
     with Simulator(builder, clock=lambda: next(ticks) * 10_000_000) as simulator:  # so that each is sent at once
         (source,) = simulator.component("numbers")
-        simulator.run(until=lambda: len(source.acked) == TUPLES or bool(Patient.errors), seconds=300)
+        simulator.run(until=lambda: len(source.acked) == Few.count or bool(Patient.errors), seconds=300)
     assert Patient.errors == []
+    assert met == []
 
 
 def test_what_a_thread_emits_while_the_plan_changes_is_sent() -> None:
