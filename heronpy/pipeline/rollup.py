@@ -89,10 +89,11 @@ def _of_batches(view: str, after: int | None, end: int | None, run: list[tuple[i
     left = max(1, sum(weights) // full)
     some: list[tuple[int, Batch]] = []
     weight = 0
-    for (n, batch), one in zip(run, weights, strict=True):
+    for number, ((n, batch), one) in enumerate(zip(run, weights, strict=True), start=1):
         some.append((n, batch))
         weight += one
-        if weight >= full and (left > 1 or end is None):
+        # Some are of more than that: before another tier, the last batch is left for the last one.
+        if weight >= full and (end is None or (left > 1 and number < len(run))):
             yield Merge(after, n, level_of(size), batches=some)
             after, some, weight, left = n, [], 0, left - 1
             if not left:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="roll-ups are Spark's")
 
+from heronpy.pipeline import rollup
 from heronpy.pipeline.manifest import CHILDREN, Batch, Manifest, Parts, Tier
 from heronpy.pipeline.rollup import plan_merges
 
@@ -110,6 +111,24 @@ def test_a_read_from_one_batch_to_another_takes_some_files_of_each_level(history
     _fill(history)
     for first, upto in ((0, 15), (1, 15), (16, 47), (17, 900), (500, 500), (3, 1000)):
         assert history.check(upto, first) <= 2 * (16 + 4 * 4)
+
+
+def test_of_batches_before_a_tier_as_many_tiers_are_made_as_there_are_batches_for(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
+    monkeypatch.setattr(rollup, "_EMPTY", 2)
+    for batch in range(15):  # each three of them are more than make a tier, and the last three end before the next one
+        history.put(batch, rows=int(batch % 3 > 0))
+    history.put(*range(15, 19))
+    later = Tier("later", 14, 18, 1)
+    history.made_of["later"] = {(n, history.manifest.batches[n].version) for n in range(15, 19)}
+    history.manifest.tiers[VIEW] = [later]
+    assert all(merge.batches for merge in plan_merges(history.manifest, VIEW))
+    history.roll_up()
+    history.check()
+    tiers = history.manifest.tiers[VIEW]
+    assert [tier.after for tier in tiers] == [None, *(tier.upto for tier in tiers[:-1])]
 
 
 def test_a_batch_of_which_another_view_is_replaced_stays_in_the_tiers_of_this_one(history: History) -> None:
