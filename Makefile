@@ -14,6 +14,7 @@ KAFKA_VERSION := 4.4.0
 KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSION)
 HADOOP_VERSION := 3.4.1
 HDFS_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/hdfs-$(HADOOP_VERSION)
+LIBHDFS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/libhdfs
 YARN_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/yarn-$(HADOOP_VERSION)
 HELM_VERSION := 3.18.4
 HELM := $(or $(HERON_TEST_HELM),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/helm-$(HELM_VERSION)/helm)
@@ -260,13 +261,15 @@ yarn-server: ## download the YARN of the tests (once for all checkouts; needs Ma
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
 		{ mv -T "$$new/jars" "$(YARN_JARS)" 2>/dev/null || [ -d "$(YARN_JARS)" ]; }; }
 
-hdfs-server: ## download the HDFS of the tests (as above; 60 MB), which also need libhdfs.so: ARROW_LIBHDFS_DIR
+hdfs-server: ## download the HDFS of the tests (as above; 60 MB), and build libhdfs.so (needs cargo, cc and a JDK, or ARROW_LIBHDFS_DIR)
 	@[ -d "$(HDFS_JARS)" ] || { \
 		mkdir -p "$(dir $(HDFS_JARS))"; new=$$(mktemp -d "$(dir $(HDFS_JARS)).new-XXXXXX"); trap 'rm -rf "$$new"' EXIT; \
 		{ command -v mvn >/dev/null || { $(call apt_install,maven); }; } && \
 		timeout 600 mvn -q -B -f tests/servers/hdfs.xml -Dhadoop.version=$(HADOOP_VERSION) \
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
 		{ mv -T "$$new/jars" "$(HDFS_JARS)" 2>/dev/null || [ -d "$(HDFS_JARS)" ]; }; }
+	@[ -n "$${ARROW_LIBHDFS_DIR:-}" ] || [ -e "$(LIBHDFS)/libhdfs.so" ] || tests/servers/libhdfs.sh "$(LIBHDFS)" \
+		|| echo "not built: libhdfs.so; the tests on HDFS will be skipped" >&2
 
 # Spark needs Java 17 or newer. What is missing says the program itself, too.
 java:

@@ -47,8 +47,18 @@ def hdfs_jars() -> Path | None:
     """The directory with HDFS's jars: the environment's word, or the newest that `make hdfs-server` has downloaded."""
     if given := os.environ.get(HDFS_JARS_ENV):
         return Path(given)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return max((cache / "heronpy").glob("hdfs-[0-9]*"), default=None)
+    return max(_cache().glob("hdfs-[0-9]*"), default=None)
+
+
+def libhdfs() -> Path | None:
+    """The directory with libhdfs.so: the environment's word, or where `make hdfs-server` builds it."""
+    given = os.environ.get(LIBHDFS_ENV)
+    directory = Path(given) if given else _cache() / "libhdfs"
+    return directory if (directory / "libhdfs.so").exists() else None
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heronpy"
 
 
 def hdfs_missing() -> str | None:
@@ -57,9 +67,8 @@ def hdfs_missing() -> str | None:
         return "no HDFS: there is no java"
     if hdfs_jars() is None:
         return f"no HDFS: make hdfs-server, or put the directory of its jars into {HDFS_JARS_ENV}"
-    directory = os.environ.get(LIBHDFS_ENV)
-    if directory is None or not Path(directory, "libhdfs.so").exists():
-        return f"no HDFS: put the directory of libhdfs.so (lib/native of Hadoop's distribution) into {LIBHDFS_ENV}"
+    if libhdfs() is None:
+        return f"no HDFS: make hdfs-server, or put the directory of libhdfs.so into {LIBHDFS_ENV}"
     return None
 
 
@@ -87,7 +96,7 @@ class HdfsCluster:
             "CLASSPATH": ":".join(classpath),
             "JAVA_HOME": str(java),
             "HADOOP_CONF_DIR": str(self._conf),
-            LIBHDFS_ENV: os.environ[LIBHDFS_ENV],
+            LIBHDFS_ENV: str(libhdfs()),
         }
 
     def __enter__(self) -> Self:
