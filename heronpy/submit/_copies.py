@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,27 @@ log = logging.getLogger(__name__)
 INCOMPLETE = "its submission or its kill was interrupted"
 
 
+class StateManagers:
+    """The state managers that a command opens: one whose servers did not answer once is not waited for again."""
+
+    def __init__(self) -> None:
+        self._silent: dict[StatemgrSpec, HeronError] = {}
+
+    @contextlib.contextmanager
+    def open(self, spec: StatemgrSpec, *, parents: bool = True) -> Iterator[StateManager]:
+        """Open one for the duration of a block; the arguments and errors are those of `open_statemgr`."""
+        if (known := self._silent.get(spec)) is not None:
+            raise known
+        try:
+            opened = open_statemgr(spec, parents=parents)
+        except (StateError, UnavailableError) as e:
+            if spec.type != "file":  # these answer at once, and are made where they are missing
+                self._silent[spec] = e
+            raise
+        with contextlib.closing(opened) as state:
+            yield state
+
+
 def has_copy(launch: Launch) -> bool:
     """Whether `launch.dir` is no more than a copy. A scheduler that is not installed here is taken for one with it."""
     try:
@@ -33,12 +55,12 @@ def has_copy(launch: Launch) -> bool:
         return True
 
 
-def trouble_of(launch: Launch) -> str | None:
+def trouble_of(launch: Launch, states: StateManagers) -> str | None:
     """Why a topology does not run of which there is a copy here; empty if it does. None: it was killed elsewhere, and
     its copy is removed.
     """
     try:
-        with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as state:
+        with states.open(launch.statemgr, parents=False) as state:
             running = records.submission(state, launch.topology)
             if running == launch.topology_id:
                 return "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE

@@ -14,8 +14,8 @@ from heronpy.config import check_name
 from heronpy.errors import ConfigError, NotFoundError, nearest
 from heronpy.host import in_submission, is_killed
 from heronpy.runtime import Launch
-from heronpy.submit._copies import adopted, directory_of, has_copy, trouble_of
-from heronpy.submit._listed import Listed, listed, load
+from heronpy.submit._copies import StateManagers, adopted, directory_of, has_copy, trouble_of
+from heronpy.submit._listed import Listed, listed, load, traces
 from heronpy.submit._plan import default_role
 
 
@@ -47,10 +47,11 @@ def find(
     check_name("topology name", name)
     check_name("cluster", cluster)
     directory = directory_of(home, cluster, role, environ, name)
-    undecided = in_submission(directory) or is_killed(directory)
-    if not undecided and (launch := load(directory)) is not None and (not has_copy(launch) or trouble_of(launch) == ""):
+    undecided, states = in_submission(directory) or is_killed(directory), StateManagers()
+    launch = None if undecided else load(directory)
+    if launch is not None and (not has_copy(launch) or trouble_of(launch, states) == ""):
         return launch
-    others = listed(home, cluster, properties=properties, config_path=config_path)
+    others = traces(home, cluster, properties=properties, config_path=config_path, states=states)
     for other in others:
         if (other.launch.role, other.launch.environ, other.launch.topology) == (role, environ, name):
             return _checked(other, troubled)

@@ -31,8 +31,8 @@ from heronpy.host import (
 )
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
-from heronpy.statemgr import Kind, StateManager, open_statemgr, records
-from heronpy.submit._copies import INCOMPLETE, directory_of, has_copy, launch_in_state, trouble_of
+from heronpy.statemgr import Kind, StateManager, records
+from heronpy.submit._copies import INCOMPLETE, StateManagers, directory_of, has_copy, launch_in_state, trouble_of
 from heronpy.submit._plan import default_role
 
 log = logging.getLogger(__name__)
@@ -66,15 +66,27 @@ def listed(
         ConfigError: unknown cluster.
         StateError: the state manager, or the directory of the topologies, cannot be read.
     """
+    return traces(home, cluster, properties=properties, config_path=config_path, states=StateManagers())
+
+
+def traces(
+    home: Path,
+    cluster: str | None,
+    *,
+    properties: Mapping[str, Any] | None,
+    config_path: str | Path | None,
+    states: StateManagers,
+) -> list[Listed]:
+    """The same, of a command that has asked some state managers before."""
     specs = _Specs(home, properties, config_path)
-    found = {one.launch.dir: one for one in _in_directories(home, cluster, specs)}
+    found = {one.launch.dir: one for one in _in_directories(home, cluster, specs, states)}
     if cluster is not None:
         known = specs.of(cluster) if cluster in clusters(config_path) or not found else None
         places = [known] if known is not None else []
     else:
         places = specs.files()
     for spec in places:
-        for one in _in_state(spec, home, everywhere=cluster is not None):
+        for one in _in_state(spec, home, states, everywhere=cluster is not None):
             found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
     for one in _in_processes(home, cluster, specs):
         found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
@@ -142,7 +154,7 @@ class _Specs:
         return StatemgrSpec(root=str(self._home / "state" / cluster))
 
 
-def _in_directories(home: Path, cluster: str | None, specs: _Specs) -> list[Listed]:
+def _in_directories(home: Path, cluster: str | None, specs: _Specs, states: StateManagers) -> list[Listed]:
     root = home / "topologies"
     pattern = "*/*/*/*" if cluster is None else f"{check_name('cluster', cluster)}/*/*/*"
     try:
@@ -150,10 +162,10 @@ def _in_directories(home: Path, cluster: str | None, specs: _Specs) -> list[List
         directories = [d for d in root.glob(pattern) if d.is_dir() and not d.name.startswith(".")]
     except OSError as e:
         raise StateError(f"{root} cannot be read: {e.strerror}") from e
-    return [one for d in directories if (one := _in_directory(d, home, specs)) is not None]
+    return [one for d in directories if (one := _in_directory(d, home, specs, states)) is not None]
 
 
-def _in_directory(directory: Path, home: Path, specs: _Specs) -> Listed | None:
+def _in_directory(directory: Path, home: Path, specs: _Specs, states: StateManagers) -> Listed | None:
     try:
         if in_submission(directory) and submitter_lives(directory):
             return None  # it does not run yet
@@ -168,17 +180,17 @@ def _in_directory(directory: Path, home: Path, specs: _Specs) -> Listed | None:
     if in_submission(directory):
         return Listed(launch, "its submission was interrupted")
     if has_copy(launch):
-        why = trouble_of(launch)
+        why = trouble_of(launch, states)
         return None if why is None else Listed(launch, why)
     return Listed(launch, "it is being killed" if is_killed(directory) else "")
 
 
-def _in_state(spec: StatemgrSpec, home: Path, *, everywhere: bool) -> list[Listed]:
+def _in_state(spec: StatemgrSpec, home: Path, states: StateManagers, *, everywhere: bool) -> list[Listed]:
     """Those that a state manager knows; only those from this home, unless from everywhere."""
     if spec.type == "file" and not Path(spec.root).exists():
         return []  # nothing was ever submitted; looking must not make directories
     found = []
-    with contextlib.closing(open_statemgr(spec)) as state:
+    with states.open(spec) as state:
         for name in state.list(Kind.EXECUTIONSTATE):
             if (raw := state.get(Kind.EXECUTIONSTATE, name)) is None:
                 continue

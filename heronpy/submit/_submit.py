@@ -32,7 +32,7 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr, records
 from heronpy.submit._checkpoints import remove_checkpoints
-from heronpy.submit._copies import has_copy, trouble_of
+from heronpy.submit._copies import StateManagers, has_copy, trouble_of
 from heronpy.submit._listed import load
 from heronpy.submit._packages import add_requirements, remove_packages, store_packages
 from heronpy.submit._plan import Submission, default_role, prepare
@@ -169,7 +169,7 @@ def check_ports(launch: Launch, containers: Iterable[int]) -> None:
 def _clear_leftovers(launch: Launch) -> None:
     if not in_submission(launch.dir):
         if (copy := load(launch.dir)) is not None and has_copy(copy):
-            trouble_of(copy)  # removes it, if it is of a topology that was killed elsewhere
+            trouble_of(copy, StateManagers())  # removes it, if it is of a topology that was killed elsewhere
         return
     log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from heronpy.cli.parts import collect_status, scheduler_lines
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
 from heronpy.proto import state_pb2, tmaster_pb2
-from heronpy.runtime import Launch
+from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, container_node, open_statemgr
 from heronpy.submit import find, find_by_name, kill, listed, plan_update, restart, running, submit, update
 from heronpy.testing import eventually_sync
@@ -289,6 +291,53 @@ def test_what_was_killed_elsewhere_is_in_no_ones_way(farm: Farm) -> None:
     kill(farm.find(farm.machine("b")))
     third = farm.submit(farm.machine("b"))
     assert farm.find(farm.machine("a")).topology_id == third.topology_id
+
+
+def test_a_state_manager_that_does_not_answer_is_waited_for_once(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        kubeconfig = farm.root / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(kubeconfig_of(f"http://127.0.0.1:{hung.getsockname()[1]}")))
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+        spec = StatemgrSpec(type="kubernetes", connection="heron", root="/heron")
+        replace(launch, statemgr=spec).save()
+        cluster = farm.conf / "farm/cluster.yaml"
+        where = {
+            "heron.class.state.manager": spec.type,
+            "heron.statemgr.connection.string": spec.connection,
+            "heron.statemgr.root.path": spec.root,
+        }
+        configured = cluster.read_text()
+        cluster.write_text(yaml.safe_dump({**yaml.safe_load(configured), **where}))
+        with pytest.raises(StateError, match="does not answer"):
+            farm.find(farm.machine("a"))
+        assert connections(hung) == 1
+    cluster.write_text(configured)
+    launch.save()
+    kill(farm.find(farm.machine("a")))
+    assert farm.left() == []
+
+
+def kubeconfig_of(server: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "clusters": [{"name": "one", "cluster": {"server": server}}],
+        "users": [{"name": "one", "user": {"token": "none"}}],
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+    }
+
+
+def connections(server: socket.socket) -> int:
+    """How many have been made that nobody has answered."""
+    server.setblocking(False)
+    made = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            made += 1
+    return made
 
 
 def test_a_topology_whose_secrets_are_gone_can_be_killed_and_nothing_else(farm: Farm) -> None:
