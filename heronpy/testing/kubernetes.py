@@ -136,7 +136,7 @@ class ControlPlane:
         self._write_credentials()
         self._start("etcd", self._etcd())
         self._start("kube-apiserver", self._apiserver())
-        self._wait("kube-apiserver", self._ready)
+        self.wait_ready()
         if self._controllers:
             self._start("kube-scheduler", self._scheduler())
             self._start("kube-controller-manager", self._controller_manager())
@@ -156,6 +156,10 @@ class ControlPlane:
     def thaw(self, name: str) -> None:
         """Let it go on."""
         self._servers[name].signal(signal.SIGCONT)
+
+    def wait_ready(self) -> None:
+        """Return when the API server answers; one that was frozen for minutes takes a while on a busy machine."""
+        self._wait("kube-apiserver", self._ready)
 
     def stop(self) -> None:
         """End everything at once; nothing in it is worth an orderly end."""

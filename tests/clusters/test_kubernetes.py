@@ -98,6 +98,7 @@ class Kubernetes(Cluster):
             yield
         finally:
             self.nodes.cluster.thaw("kube-apiserver")
+        self.nodes.cluster.wait_ready()
 
     def environment(self) -> dict[str, str]:
         return {"KUBECONFIG": os.environ["KUBECONFIG"]}
