@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from heronpy.archive import Archive
@@ -147,10 +148,14 @@ def test_the_streamlet_program_of_the_readme_counts_live_and_in_batch(
     eventually_sync(archived)
     heron(*batch)
     commands = {words[1]: words for words in readme_commands("Words")}
-    assert set(commands) == {"query", "reconcile", "status"}
+    assert set(commands) == {"query", "reconcile", "status", "export"}
     assert heron(*commands["query"]).strip() == "2000"
     assert "drift 0" in heron(*commands["reconcile"])
     assert "5 batches done" in heron(*commands["status"])
+    heron(*commands["export"])
+    rows = pq.read_table(tmp_path / "counts.parquet").to_pylist()
+    words = dict.fromkeys(["cow", "jumped", "over", "moon"], 1000) | {"the": 2000}
+    assert sorted((row["key"], row["value"]) for row in rows) == sorted(words.items())
     heron("kill", "Words")
 
 
