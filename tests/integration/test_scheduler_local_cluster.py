@@ -117,14 +117,16 @@ async def test_a_handle_works_inside_an_event_loop_too(numbers: TopologyHandle) 
 
 
 @pytest.mark.long
-def test_two_topologies_of_one_cluster_have_different_names(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_two_topologies_of_one_cluster_have_different_names(
+    cluster: LocalCluster, numbers: TopologyHandle, tmp_path: Path
+) -> None:
     extra = tmp_path / "model.txt"
     extra.write_text("weights")
     other = cluster.submit(Small, name="others", files=[extra]).wait_running()
-    assert sorted(t.name for t in cluster.topologies()) == ["Numbers", "others"]
+    assert sorted(t.name for t in cluster.topologies()) == [numbers.name, "others"]
     assert list(other.launch.dir.rglob("model.txt"))
     other.kill()
-    assert [t.name for t in cluster.topologies()] == ["Numbers"]
+    assert [t.name for t in cluster.topologies()] == [numbers.name]
     assert not other.launch.dir.exists()
 
 
