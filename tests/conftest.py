@@ -107,7 +107,8 @@ class Together(pytest.Package):
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return Together.from_parent(parent, path=path) if path.name == "browser" else None
+    shares = f"{path.parent.name}/{path.name}/" in TOGETHER
+    return Together.from_parent(parent, path=path) if shares else None
 
 
 def _chromium_missing() -> str | None:

@@ -31,6 +31,8 @@ END_MS = 2 * BATCH_MS
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     with spark_session("tests", "local[2]", {"spark.python.worker.memory": f"{LIMIT_MB}m"}) as session:
+        # One that others have left is used with its own.
+        assert session.sparkContext.getConf().get("spark.python.worker.memory") == f"{LIMIT_MB}m"
         yield session
 
 
