@@ -145,6 +145,7 @@ def _trouble() -> Row:
                 description="In intervals: above five the topology is not healthy.",
                 width=12,
                 warn_at=5,
+                quiet=True,
             ),
             Panel(
                 title="Failed checkpoints and rollbacks per second",

@@ -41,7 +41,7 @@ class Panel:
     warn_at: float | None = None
     """A number is orange from here; a graph gets a line."""
     quiet: bool = False
-    """Empty until something happens, e.g. a failure."""
+    """Empty until something happens, e.g. a failure, or where nobody takes checkpoints."""
 
     def to_json(self, id: int, x: int, y: int) -> dict[str, Any]:
         """The panel at a place."""

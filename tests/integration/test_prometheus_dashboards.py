@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from grafana_server import TOKEN, GrafanaServer
+from keyed_count_topology import keyed_count_topology
 from slow_topology import slow_topology
 from watched_topology import NUMBERS
 from watched_topology import Watched as Counted
@@ -68,12 +69,18 @@ def evaluated(text: str, variables: Mapping[str, str]) -> str:
 
 @dataclass
 class Watched:
-    """A slow topology and one with known numbers, and the Prometheus that scrapes them."""
+    """A slow topology, one with known numbers and one with checkpoints, and the Prometheus that scrapes them."""
 
     cluster: LocalCluster
     slow: TopologyHandle
     counted: TopologyHandle
+    kept: TopologyHandle
     prometheus: PrometheusServer
+
+    def dashboards(self) -> Iterator[Dashboard]:
+        """One for each topology."""
+        for topology in (self.slow, self.counted, self.kept):
+            yield topology_dashboard(topology.launch, *plans(topology.launch))
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.prometheus.get("query", query=query)["result"]
@@ -133,14 +140,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             flood = slow_topology(directory / "released", payload_bytes=1000, **reliable)
             slow = cluster.submit(flood).wait_running()
             counted = cluster.submit(Counted, name="counted").wait_running()
-            yield Watched(cluster, slow, counted, prometheus)
+            counts = directory / "counts"
+            counts.mkdir()
+            kept = cluster.submit(keyed_count_topology(counts, rate=50), name="kept").wait_running()
+            yield Watched(cluster, slow, counted, kept, prometheus)
         finally:
             command.terminate()
             assert command.wait(300) == 143, command.communicate()
 
 
 def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:
-    expected = {("slow", str(n)): "up" for n in range(3)} | {("counted", str(n)): "up" for n in range(3)}
+    expected = {(topology, str(n)): "up" for topology in ("slow", "counted", "kept") for n in range(3)}
 
     def all_up() -> None:
         assert {k: v for k, v in watched.scraped().items() if k in expected} == expected
@@ -151,8 +161,7 @@ def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:
 def test_every_query_of_the_dashboards_has_data_in_one_of_the_topologies(watched: Watched) -> None:
     def all_have_data() -> None:
         found: dict[str, bool] = {}
-        for topology in (watched.slow, watched.counted):
-            dashboard = topology_dashboard(topology.launch, *plans(topology.launch))
+        for dashboard in watched.dashboards():
             variables = {v.name: v.constant or v.current for v in dashboard.variables if v.constant or v.current}
             for key, has_data in watched.answered(dashboard, variables).items():
                 found[key] = has_data or found.get(key, False)
@@ -195,8 +204,9 @@ def test_the_dashboards_of_all_topologies_are_put_into_grafana(watched: Watched)
         command = heron(watched.cluster, "viz", "--grafana-url", f"{grafana.url}/grafana", GRAFANA_TOKEN=TOKEN)
         output, errors = command.communicate(timeout=300)
         assert (command.returncode, errors) == (0, "")
-        assert [line.split()[0] for line in output.splitlines()] == ["counted", "slow"]
-        assert {found["title"] for found in grafana.dashboards.values()} == {"Heron: counted", "Heron: slow"}
+        assert [line.split()[0] for line in output.splitlines()] == ["counted", "kept", "slow"]
+        titles = {found["title"] for found in grafana.dashboards.values()}
+        assert titles == {"Heron: counted", "Heron: kept", "Heron: slow"}
     finally:
         grafana.close()
 
@@ -263,8 +273,7 @@ def test_failures_fire_alerts(watched: Watched) -> None:
 def test_dashboards_and_rules_know_only_names_that_are_exported(watched: Watched) -> None:
     """Also those of panels and alerts that are empty as long as all is well."""
     queries = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    launch = watched.slow.launch
-    for dashboard in (overview_dashboard(), topology_dashboard(launch, *plans(launch))):
+    for dashboard in (overview_dashboard(), *watched.dashboards()):
         queries += [query.expr for panel in dashboard.panels() for query in panel.queries]
     used = {name for query in queries for name in re.findall(r"(?<![\w\".])heron_\w+", query)}
     used = {name for name in used if not name.endswith("_lost_total")}  # no connection is lost here
@@ -282,6 +291,6 @@ def test_targets_go_with_their_topology(watched: Watched) -> None:
     watched.counted.kill()
 
     def gone() -> None:
-        assert {topology for topology, _ in watched.scraped()} == {"slow"}
+        assert {topology for topology, _ in watched.scraped()} == {"slow", "kept"}
 
     eventually_sync(gone)

@@ -122,6 +122,11 @@ def test_a_topology_that_takes_checkpoints_has_a_row_of_them() -> None:
     assert {name for name in used if "checkpoint" in name or "restore" in name} <= known
 
 
+def test_the_overview_expects_no_checkpoints_of_topologies_that_take_none() -> None:
+    panels = [p for p in overview_dashboard().panels() if any("heron_checkpoint" in q.expr for q in p.queries)]
+    assert {p.to_json(1, 0, 0)["fieldConfig"]["defaults"]["noValue"] for p in panels} == {"none"}
+
+
 def test_a_program_with_a_batch_side_has_a_row_of_it() -> None:
     side = BatchSide(batch_length_ms=60_000).to_value()
     logical = LogicalPlan("words-1", "words", {}, {BATCH_SIDE_KEY: side}, topology_pb2.Topology())
