@@ -464,7 +464,9 @@ class _Run:
         self, work: Work, plan: BatchPlan, report: Report, group: Sequence[int], left: Sequence[int]
     ) -> set[int]:
         """Batches to carry whose results are as they were: in none that they follow from does a changed key occur."""
-        if plan.is_nested or work.carried.isdisjoint(left):
+        computed = {*work.pending} - work.carried
+        # What a run before this one has changed, which died, is not known.
+        if plan.is_nested or not computed or work.carried.isdisjoint(left):
             return set()
         directory, manifest, last = self._job.directory, self._manifest, max(work.carried)
         for output in plan.partials.values():
@@ -475,7 +477,6 @@ class _Run:
         carried = sorted(work.carried.intersection(left))
         if len(carried) < len(left) or None in self._changed.values():
             return set()  # others are computed before them
-        computed = {*work.pending} - work.carried
         occurring: set[int] = set()
         for view, keys in self._changed.items():
             occurring |= Occurrences(directory, manifest, view, keys or ()).between(min(computed), last)

@@ -198,8 +198,10 @@ def test_a_late_file_beside_new_ones_reads_few_files_of_what_was_kept_between_th
     world.check_settled()
 
 
+@pytest.mark.parametrize("group_bytes", [2**30, 1], ids=["one group", "a group for each batch"])
+@pytest.mark.parametrize("again", [True, False], ids=["another late file", "nothing new"])
 def test_after_a_run_that_died_between_its_groups_later_batches_are_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, group_bytes: int
 ) -> None:
     model(monkeypatch)
     world = filled(tmp_path, reduced=True, keys=64)
@@ -215,7 +217,10 @@ def test_after_a_run_that_died_between_its_groups_later_batches_are_computed(
         patched.setattr(running._Run, "_group", dies)
         with pytest.raises(KeyboardInterrupt):
             world.run()
-    world.write(LATE + 9)
+    if again:
+        world.write(LATE + 9)
+    monkeypatch.setattr(running, "_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(running, "_CORE_BYTES", 0)
     world.run()
     world.check()
     world.check_settled()
