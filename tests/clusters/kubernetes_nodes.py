@@ -119,6 +119,11 @@ class Pod:
             )
         self.restarts += 1
 
+    def log(self) -> str:
+        """What its container has printed, in all its runs."""
+        path = self.directory / "log"
+        return path.read_text() if path.exists() else ""
+
     def kill(self) -> None:
         """All processes of the container at once; those in other sessions end with their parent."""
         if self.process is not None:
@@ -266,9 +271,8 @@ class Nodes:
 
     def logs(self) -> str:
         """The ends of all containers' output, for error messages."""
-        return "\n".join(
-            f"{p.name}: {(p.directory / 'log').read_text()[-3000:]}" for v in self.pods.values() for p in v.values()
-        )
+        pods = [pod for pods in self.pods.values() for pod in list(pods.values())]
+        return "\n".join(f"{pod.name}: {pod.log()[-3000:]}" for pod in pods)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
