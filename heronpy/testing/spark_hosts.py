@@ -31,7 +31,7 @@ import os, signal
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
         words = open(f"/proc/{pid}/cmdline").read().split(chr(0))
-    except OSError:
+    except OSError:  # it has ended
         continue
     if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words:
         os.kill(int(pid), signal.SIGKILL)

@@ -492,7 +492,11 @@ def test_what_a_killed_tracker_has_left_is_removed_by_the_next_and_nothing_of_on
     left = farm.kept()
     assert left
     assert killed.stop(signal.SIGKILL) == -signal.SIGKILL
+    unknown = farm.credentials / "unknown"
+    unknown.mkdir()
+    (unknown / ".lock").symlink_to("elsewhere")  # whether somebody holds it cannot be found out
     with served(farm, *adopting(farm)) as tracker:
+        assert unknown.exists()
         assert farm.kept() == []
         eventually_sync(lambda: adopted_by(tracker), within_s=60)
         with served(farm, *adopting(farm)):

@@ -405,12 +405,15 @@ def _locked(path: Path) -> Iterator[None]:
 def _is_free(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+    except FileNotFoundError:
         return True  # it was killed before it had locked it
+    except OSError as e:
+        log.warning("%s stays: %s", path.parent, e.strerror)  # it may be of one that lives
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     except OSError:
-        return False
+        return False  # of one that lives
     finally:
         os.close(fd)
