@@ -1,4 +1,4 @@
-"""Manifests of formats 1 and 2, all batches in one file: they are read, and become format 3 when saved."""
+"""Manifests of formats 1 and 2, all batches in one file: they are read, and become the newest when saved."""
 
 from __future__ import annotations
 
