@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -12,8 +13,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,14 @@ import pytest
 import yaml
 from depot_scheduler import DEPOT
 from heron_tracker import StateManagerConfig, adopted_clusters
+from heron_tracker._credentials import THREADS_PER_CLUSTER_MAX, _write
 from remote_container import enter, on_another_host
 from test_tracker_state_managers import tracking
 from topology_on_disk import EngineProcess, launch_in, submit
 
 from heronpy.config import EngineConfig
 from heronpy.container import bootstrap_document
-from heronpy.errors import ConfigError, UntrustedError
+from heronpy.errors import ConfigError, StateError, UntrustedError
 from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.rpc import channel
 from heronpy.runtime import Launch
@@ -327,6 +330,54 @@ async def test_a_refusal_is_shown_and_logged_once_and_ends_with_it(
         assert len([r for r in caplog.records if "is not adopted" in r.message]) == 1
         (farm.depot / "refuses").unlink()
         await said(tracker, ASKED)
+
+
+async def test_a_cluster_is_asked_again_after_there_were_no_threads_for_it(
+    farm: Farm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heron_tracker._adoption.PAUSE_S", 0.05)
+    monkeypatch.setattr("heron_tracker._adoption.PAUSE_MAX_S", 0.1)
+    farm.hand_over()
+    start, refused = threading.Thread.start, itertools.count(1)
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("tracker-adopt-") and next(refused) <= 2 * THREADS_PER_CLUSTER_MAX:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    async with tracker_of(farm) as tracker:
+        await said(tracker, ASKED)
+    assert "words is not adopted: cluster farm does not hand over its credentials: can't start new" in caplog.text
+
+
+async def test_nothing_stays_of_a_topology_that_goes_while_its_credentials_are_written(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes, gone, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def half(directory: Path, files: Mapping[str, bytes]) -> None:
+        goes.set()
+        assert gone.wait(60)
+        _write(directory, dict(list(files.items())[:1]))
+        ended.set()
+        raise StateError("the disk is full")
+
+    monkeypatch.setattr("heron_tracker._credentials._write", half)
+    farm.hand_over()
+    async with tracker_of(farm) as tracker:
+        asked = asyncio.create_task(tracker.get("/topologies/runtimestate", params=PLACE))
+        assert await asyncio.to_thread(goes.wait, 60)
+        farm.state.remove_topology("words")
+
+        async def unknown() -> None:
+            assert (await tracker.get("/topologies/runtimestate", params=PLACE)).status_code != 200
+
+        await eventually(unknown)
+        gone.set()
+        await asked
+        assert await asyncio.to_thread(ended.wait, 60)
+        await eventually(lambda: nothing(farm))
 
 
 async def test_a_cluster_that_hangs_holds_up_nobody(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ class Credentials:
             async with asyncio.timeout(ATTEMPT_S):
                 launch, files = await self._read(entry)
             await asyncio.to_thread(_write, launch.dir, files)
-        except (HeronError, TimeoutError) as e:
+        except (HeronError, TimeoutError, RuntimeError) as e:  # the last: there is no thread to be had
             timed_out = isinstance(e, TimeoutError)
             why = f"has not answered for {ATTEMPT_S:g} s" if timed_out else f"does not hand over its credentials: {e}"
             why = "".join(c if c.isprintable() else "?" for c in why[:_REASON_MAX])
@@ -251,10 +251,10 @@ class Credentials:
             if self._entries.get(entry.topology.identity) is entry:
                 self._renewed(entry.topology)
                 log.info("topology %s is adopted from cluster %s", entry.topology.id, entry.cluster.name)
-            else:
-                self._remove(launch.dir)  # the topology went away meanwhile
         finally:
             entry.done.set()
+            if self._entries.get(entry.topology.identity) is not entry:
+                self._remove(entry.directory)  # the topology went away meanwhile, maybe while this was written
 
     def _remove(self, directory: Path) -> None:
         self._gone.append(directory)
@@ -293,7 +293,11 @@ class Credentials:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the Tracker ends
                     loop.call_soon_threadsafe(ended, result)
 
-        threading.Thread(target=work, name=f"tracker-adopt-{entry.cluster.name}", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"tracker-adopt-{entry.cluster.name}", daemon=True).start()
+        except RuntimeError:
+            slots.release()
+            raise
         return await answer
 
 
