@@ -55,7 +55,7 @@ def grow(directory: Path, batches: int) -> None:
     work = decide(
         manifest,
         inputs,
-        archives=[node.stage],
+        archives={node.stage: node.archive_name},
         closable=batches - 1,
         lookback=None,
         reach=0,

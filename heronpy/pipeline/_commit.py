@@ -68,6 +68,7 @@ def commit(
     for group in parts.values():
         _rename(group)
     now_s = time.time()
+    names = {node.stage: node.archive_name for node in plan.archives()}
     for batch, fingerprint in fingerprints.items():
         if batch in carried:
             done = _carried(plan, manifest.batches[batch], batch, parts, report, version)
@@ -77,6 +78,7 @@ def commit(
             )
             continue
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
+        done.archives = {stage: names[stage] for stage in done.inputs if stage in names}
         done.direct = direct.get(batch, "")
         done.listed = dict(listed.get(batch, {}))
         done.took_s = report.took_s

@@ -114,7 +114,7 @@ def _refuse_less(
                 f"the state of reductions cannot be computed: {what}; put back what is damaged, or have batch "
                 f"{batch_name(batch, job.batch_length_ms)} computed without it: heron pipeline backfill --accept-damage"
             )
-    _, lost = with_lost(manifest, fingerprints(archives, {}), [one.stage for one in archives])
+    _, lost = with_lost(manifest, fingerprints(archives, {}), {one.stage: one.name for one in archives})
     if less := [batch for batch in lost if batch <= upto]:
         raise StateError(
             "the state of reductions cannot be computed: the archive has lost rows of batch "

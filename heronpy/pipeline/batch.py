@@ -80,6 +80,8 @@ class Batch:
     """The Spark job that computed it, maybe with others."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
+    archives: dict[str, str] = field(default_factory=dict)
+    """What those are called that `inputs` names by their stages: these may be numbers, which others have later."""
     listed: dict[str, str] = field(default_factory=dict, compare=False)
     """What names the files that these were, by archive: as long as it is the same, no late rows have come."""
     views: dict[str, Parts] = field(default_factory=dict)

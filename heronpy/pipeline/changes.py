@@ -70,7 +70,9 @@ def program_of(plan: BatchPlan, span: int | None) -> str:
     outputs = [plan.nodes[name] for name in plan.outputs]
     views = sorted((node.store_name, node.monoid.signature) for node in outputs if isinstance(node, StoreNode))
     sinks = sorted(node.stage for node in outputs if isinstance(node, SinkNode))
-    archives = sorted(node.stage for node in plan.archives())
+    archives: list[str] = sorted(node.stage for node in plan.archives())
+    if len(archives) > 1:
+        archives += sorted(f"{node.stage} {node.archive_name}" for node in plan.archives())
     return hashlib.sha256(repr((views, sinks, archives, span, plan.reach_ms)).encode()).hexdigest()[:16]
 
 

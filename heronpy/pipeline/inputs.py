@@ -49,6 +49,8 @@ class ArchiveInput:
     """What there is of each batch that was looked at; None: nothing."""
     known: Callable[[int], Seen | None] = lambda batch: None
     """What an earlier run has found of a batch."""
+    name: str = ""
+    """What the program calls it."""
 
     def look_at(self, batches: Iterable[int]) -> None:
         """List batches, unless that was done."""
@@ -144,7 +146,7 @@ def named_archives(job: Job, plan: BatchPlan, history: History | None) -> list[A
                 f"the archive {archive.directory} has batches of {archive.batch_length_ms / 1000:g} s and the "
                 f"program's are {job.batch_length_ms / 1000:g} s: set the length back, or give it another archive"
             )
-        one = ArchiveInput(node.stage, archive, {})
+        one = ArchiveInput(node.stage, archive, {}, name=node.archive_name)
         if history is not None:
             one.known = functools.partial(history.seen, node.stage)
         inputs.append(one)

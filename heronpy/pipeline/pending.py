@@ -78,7 +78,7 @@ def decide(
     manifest: Manifest,
     inputs: Mapping[int, Mapping[str, str]],
     *,
-    archives: Collection[str],
+    archives: Mapping[str, str],
     closable: int,
     lookback: int | None,
     reach: int,
@@ -97,7 +97,7 @@ def decide(
     Args:
         manifest: what is done.
         inputs: fingerprints of the input of each batch that has any, by archive.
-        archives: all that are read.
+        archives: all that are read: their names, by stage.
         closable: the last batch that may be computed.
         lookback: how many batches before it a batch is computed from; None: all.
         reach: how many batches after it an element can be seen in.
@@ -190,13 +190,19 @@ def renew(
 def with_lost(
     manifest: Manifest,
     inputs: Mapping[int, Mapping[str, str]],
-    archives: Collection[str],
+    archives: Mapping[str, str],
     looked_at: Collection[int] | None = None,
 ) -> tuple[dict[int, dict[str, str]], set[int]]:
     """Inputs with those that archives have lost since a batch was made of them, and the batches that lack some.
 
     An archive only grows. Where it has fewer rows than before, somebody has removed files: what was computed from all
     of them is better than what could be computed now. What is damaged is not lost: it can be put back.
+
+    Args:
+        manifest: what is done.
+        inputs: as there are now.
+        archives: all that are read: their names, by stage.
+        looked_at: see `decide`.
     """
     full = {batch: dict(found) for batch, found in inputs.items()}
     lost = set()
@@ -204,14 +210,23 @@ def with_lost(
     if looked_at is not None:
         known = ((batch, done) for batch in looked_at if (done := manifest.batches.get(batch)) is not None)
     for batch, done in known:
-        for archive, recorded in done.inputs.items():
-            if archive not in archives:
-                continue
+        for archive, recorded in _recorded(done, archives).items():
             found = inputs.get(batch, {}).get(archive)
             if found is None or (_rows(found) < _rows(recorded) and damage_of(found) == damage_of(recorded)):
                 full.setdefault(batch, {})[archive] = recorded
                 lost.add(batch)
     return full, lost
+
+
+def _recorded(done: Batch, archives: Mapping[str, str]) -> dict[str, str]:
+    """What was read of each archive that the program has, by its stage of now."""
+    stage_of = {name: stage for stage, name in archives.items()}
+    names = {stage: name for stage in done.inputs if (name := done.archives.get(stage)) in stage_of}
+    found = {stage_of[name]: done.inputs[stage] for stage, name in names.items()}
+    for stage, what in done.inputs.items():
+        if stage in archives and stage not in names and archives[stage] not in names.values():
+            found[stage] = what  # it is not known what it was called, or it was given another name
+    return found
 
 
 def _rows(fingerprint: str) -> int:

@@ -208,7 +208,7 @@ class _Run:
         work = decide(
             manifest,
             {**self._assumed(found), **inputs},
-            archives=[one.stage for one in self._archives],
+            archives={one.stage: one.name for one in self._archives},
             closable=found.closable,
             lookback=lookback,
             reach=reach,

@@ -179,7 +179,7 @@ INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
 def decided(manifest: Manifest, inputs: dict[int, str] = INPUTS, **changes: Any) -> Any:
     options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": {"v": "Sum()"}, "sinks": []}
     by_archive = {batch: {"events": fingerprint} for batch, fingerprint in inputs.items()}
-    return decide(manifest, by_archive, archives=["events"], **(options | changes))
+    return decide(manifest, by_archive, archives={"events": "events"}, **(options | changes))
 
 
 def finished(manifest: Manifest, work: Any) -> Manifest:
