@@ -72,10 +72,8 @@ def commit(
     for batch, fingerprint in fingerprints.items():
         if batch in carried:
             done = _carried(plan, manifest.batches[batch], batch, parts, report, version)
-            folders += set(manifest.batches[batch].folders(batch)) - set(done.folders(batch))
-            manifest.batches[batch] = replace(
-                done, fingerprint=fingerprint, finished_at_s=now_s, damaged=damaged.get(batch, "")
-            )
+            done = replace(done, fingerprint=fingerprint, finished_at_s=now_s, damaged=damaged.get(batch, ""))
+            folders += _replaced(manifest, batch, done)
             continue
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
         done.archives = {stage: names[stage] for stage in done.inputs if stage in names}
@@ -95,7 +93,7 @@ def commit(
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
     for batch, fingerprint in unchanged.items():
-        manifest.batches.amend(batch, replace(manifest.batches[batch], fingerprint=fingerprint))
+        folders += _replaced(manifest, batch, replace(_current(plan, manifest.batches[batch]), fingerprint=fingerprint))
     manifest.committed_watermark = committed_watermark()
     if any(is_of_others(path, fingerprints) for path in report.letters):
         manifest.lettered[version] = [batch for batch in fingerprints if batch not in carried]
@@ -144,14 +142,35 @@ def _parts(node: Node, parts: list[Part], divided: int) -> Parts:
 def _carried(
     plan: BatchPlan, done: Batch, batch: int, parts: Mapping[tuple[str, int], list[Part]], report: Report, version: str
 ) -> Batch:
-    """A batch with other results of what is behind reductions, and all else as it was."""
-    views, sinks = dict(done.views), dict(done.sinks)
+    """A batch with other results of what is behind reductions, and all else of the program as it was."""
+    done = _current(plan, done)
+    views, sinks = done.views, done.sinks
     for name in plan.running.intersection(plan.outputs):
         node = plan.nodes[name]
         outputs = views if isinstance(node, StoreNode) else sinks
         made = _parts(node, parts.get((name, batch), []), report.divided.get(batch, 1))
         outputs[output_name(node)] = replace(made, version=version)
     return replace(done, views=views, sinks=sinks)
+
+
+def _current(plan: BatchPlan, done: Batch) -> Batch:
+    """A batch without what the program has no more: if that comes back, it has to be of the input of that time."""
+    nodes = [plan.nodes[name] for name in plan.outputs]
+    names = {output_name(node) for node in nodes if isinstance(node, StoreNode)}
+    stages = {output_name(node) for node in nodes if isinstance(node, SinkNode)}
+    return replace(
+        done,
+        views={view: parts for view, parts in done.views.items() if view in names},
+        monoids={view: monoid for view, monoid in done.monoids.items() if view in names},
+        sinks={sink: parts for sink, parts in done.sinks.items() if sink in stages},
+    )
+
+
+def _replaced(manifest: Manifest, batch: int, done: Batch) -> list[str]:
+    """Replace a batch; folders of what it has no more, below the job's."""
+    before = manifest.batches[batch]
+    manifest.batches[batch] = done
+    return sorted({*before.folders(batch)} - {*done.folders(batch)})
 
 
 def output_folders(plan: BatchPlan) -> list[str]:

@@ -32,18 +32,19 @@ class Partials(Monoid):
     Keys and values may be of any type: they are pickled, by the job and into its own directory, as its states are.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], *, timed: bool = False) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], *, timed: bool = False, place: str = "") -> None:
         """Of a `reduce_by_key`.
 
         Args:
             function: the reduction's.
             timed: values come with the time of the latest element in them, (value, time in ms).
+            place: what distinguishes it from others, where its name does not.
         """
-        self._function, self.timed = function, timed
+        self._function, self.timed, self._place = function, timed, place
 
     @property
     def signature(self) -> str:
-        return "reduction, timed" if self.timed else "reduction"
+        return ", ".join(filter(None, ("reduction", "timed" if self.timed else "", self._place)))
 
     def lift(self, value: Any) -> list[Any]:
         return [value]

@@ -9,6 +9,7 @@ one: all exchanges of one level share one shuffle, so a job has as many shuffles
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -302,7 +303,9 @@ def _back(
 
 def _keep_partials(plan: BatchPlan, name: str, reduction: ReduceByKeyNode) -> None:
     """Add a view that only runs read; no other has a name like that."""
-    view, monoid = KEPT + name, Partials(reduction.function, timed=name in plan.exact)
+    # Without a name of its own it has a number, which another one has when the program is changed.
+    place = _place(plan, name) if re.fullmatch(rf"{re.escape(reduction.op)}-\d+", name) else ""
+    view, monoid = KEPT + name, Partials(reduction.function, timed=name in plan.exact, place=place)
     node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
     plan.nodes[node.stage] = node
     plan.feeds[node.stage] = []
@@ -310,6 +313,15 @@ def _keep_partials(plan: BatchPlan, name: str, reduction: ReduceByKeyNode) -> No
     plan.levels[node.stage] = plan.levels[name] + 1
     plan.outputs.append(node.stage)
     plan.partials[name] = node.stage
+
+
+def _place(plan: BatchPlan, name: str) -> str:
+    """Where a reduction is in its program, in words: how deep, and before what."""
+    below = [plan.nodes[stage] for stage in {*_below(plan, name)}]
+    reductions = sum(isinstance(node, ReduceByKeyNode) for node in below)
+    outputs = [node.store_name if isinstance(node, StoreNode) else node.stage for node in below]
+    named = sorted(output for output, node in zip(outputs, below, strict=True) if node.stage in plan.outputs)
+    return f"of level {plan.levels[name]} before {reductions} others and {' '.join(named)}"
 
 
 def _trace(plan: BatchPlan) -> None:

@@ -140,6 +140,7 @@ class World:
         live: Path | None = None,
         first: int = 0,
         keys: int = 3,
+        slide_ms: int = 0,
     ) -> None:
         """Nothing is archived yet.
 
@@ -153,12 +154,13 @@ class World:
             live: of the live view, if there is one.
             first: the number of the first row. Key, time and whether it is written twice follow from a row's number.
             keys: how many there are.
+            slide_ms: how far from one window to the next; 0: from its beginning to its end.
         """
         self.directory = directory
         self._live = None if live is None else SqliteStore(live)
         self.archives, self.windows, self.reduced, self.behind = archives, windows, reduced, behind
         self.views = ["counts", "again"]
-        self._keys = keys
+        self._keys, self._slide_ms = keys, slide_ms
         self._numbers = itertools.count(first)
         self.rows: list[Rows] = [{} for _ in range(archives)]
         """By archive, all that was ever written."""
@@ -180,11 +182,10 @@ class World:
         pairs = words.map(_pair).set_name("pairs")
         for view in self.views:
             pairs.to_store(view, Sum())
+        window = WindowConfig(WINDOW_MS / 1000, (self._slide_ms or WINDOW_MS) / 1000)
         if self.windows:
-            window = WindowConfig(WINDOW_MS / 1000, WINDOW_MS / 1000)
             pairs.reduce_by_key_and_window(window, _add).set_name("w").to_store("windows", Sum())
         if self.reduced:
-            window = WindowConfig(WINDOW_MS / 1000, WINDOW_MS / 1000)
             so_far = pairs.reduce_by_key(_add).set_name("r")
             so_far.to_store("so-far", Sum())
             so_far.reduce_by_key_and_window(window, _add).set_name("rw").to_store("windows-of-these", Sum())
@@ -231,12 +232,17 @@ class World:
         windows: dict[int, Counter[Any]] = defaultdict(Counter)
         for key, time_ms in (row for rows in self.rows for row in rows.values()):
             counts[time_ms // LENGTH_MS][key] += 1
-            begin = time_ms // WINDOW_MS * WINDOW_MS
-            window = begin / 1000, (begin + WINDOW_MS) / 1000
-            windows[(begin + WINDOW_MS - 1) // LENGTH_MS][key, window] += 1
+            for batch, window in self._windows_of(time_ms):
+                windows[batch][key, window] += 1
         made = {view: dict(counts) for view in self.views}
         made |= {"windows": dict(windows)} if self.windows else {}
         return made | (self._expected_reduced(counts, windows) if self.reduced else {})
+
+    def _windows_of(self, time_ms: int) -> Iterator[tuple[int, tuple[float, float]]]:
+        """The windows that a time is in, each with the batch of its result."""
+        slide_ms = self._slide_ms or WINDOW_MS
+        for begin in range(time_ms // slide_ms * slide_ms, time_ms - WINDOW_MS, -slide_ms):
+            yield (begin + WINDOW_MS - 1) // LENGTH_MS, (begin / 1000, (begin + WINDOW_MS) / 1000)
 
     def _expected_reduced(
         self, counts: dict[int, Counter[Any]], windows: dict[int, Counter[Any]]
@@ -251,9 +257,8 @@ class World:
             total += counts[batch]
             so_far[batch] = Counter({key: total[key] for key in counts[batch]})
             for key, value in so_far[batch].items():
-                begin = last[batch, key] // WINDOW_MS * WINDOW_MS
-                window = begin / 1000, (begin + WINDOW_MS) / 1000
-                of_these[(begin + WINDOW_MS - 1) // LENGTH_MS][key, window] += value
+                for of, window in self._windows_of(last[batch, key]):
+                    of_these[of][key, window] += value
         for batch in sorted(windows):
             here: Counter[Any] = Counter()
             for (key, _), value in windows[batch].items():

@@ -256,10 +256,8 @@ class Words:
     """A program of user's code, and its archive."""
 
     def __init__(self, place: Path, define: Callable[[Streamlet], Any]) -> None:
-        builder, config = Builder(), Config()
-        define(builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name="words"))
-        config.set_pipeline(place, batch_length=LENGTH_MS // 1000)
-        self.job = Job.of(Program("words", config, builder.graph))
+        self._place = place
+        self.define(define)
         self._numbers = iter(range(10**6))
         self._writer = ArchiveWriter(
             place / "archive" / "words",
@@ -271,6 +269,13 @@ class Words:
         )
         self._upto = -1
 
+    def define(self, define: Callable[[Streamlet], Any]) -> None:
+        """Go on with another program."""
+        builder, config = Builder(), Config()
+        define(builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name="words"))
+        config.set_pipeline(self._place, batch_length=LENGTH_MS // 1000)
+        self.job = Job.of(Program("words", config, builder.graph))
+
     def write(self, batch: int, *words: str) -> None:
         self._upto = max(self._upto, batch)
         for word in words:
@@ -279,8 +284,8 @@ class Words:
         self._writer.commit()
         self._writer.progress((self._upto + 1) * LENGTH_MS)
 
-    def run(self) -> RunReport:
-        return running.run(self.job, master="local[2]")
+    def run(self, **options: Any) -> RunReport:
+        return running.run(self.job, master="local[2]", **options)
 
     def view(self, name: str) -> dict[int, dict[Any, Any]]:
         with contextlib.closing(ViewReader(self.job.directory, name, Max())) as reader:
@@ -444,3 +449,73 @@ def test_damage_before_a_late_file_stops_what_is_computed_from_everything(
     world.run()
     world.check()
     world.check_settled()
+
+
+@pytest.mark.parametrize("key", ["x", "y"], ids=["in all batches", "in few"])
+@pytest.mark.parametrize("own", [False, True], ids=["of the same reduction", "of one of its own"])
+def test_views_that_come_back_have_what_came_late_while_the_program_was_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool, key: str
+) -> None:
+    model(monkeypatch)
+    program = ["v", "w"]
+
+    def define(words: Streamlet) -> None:
+        pairs = words.map(_parsed)
+        so_far = pairs.reduce_by_key(_plus).set_name("r")
+        so_far.to_store("v", Max())
+        if "w" in program:
+            (pairs.reduce_by_key(_plus).set_name("s") if own else so_far).map(_itself).to_store("w", Max())
+            so_far.to_sink(JsonLinesSink(tmp_path / "live"))
+
+    world = Words(tmp_path, define)
+    for batch in range(6):
+        world.write(batch, "x=1", *(["y=1"] if batch in (1, 4) else []))
+    world.run()
+    program.remove("w")
+    world.define(define)
+    world.write(1, f"{key}=5")
+    assert len(world.run().carried) == (4 if key == "x" else 1)
+    assert world.run().batches == []
+    program.append("w")
+    world.define(define)
+    world.run()
+    x, y = (5, 0) if key == "x" else (0, 5)
+    expected = {n: {"x": n + 1 + x * (n > 0)} | ({"y": (n + 2) // 3 + y} if n in (1, 4) else {}) for n in range(6)}
+    assert (world.view("v"), world.view("w")) == (expected, expected)
+    lines = sorted(path.read_text() for path in (tmp_path / "sinks").rglob("*.jsonl"))
+    assert sum(text.count("\n") for text in lines) == 8
+    assert world.run(everything=True).batches == []
+
+
+def _hundredfold(pair: tuple[str, int]) -> tuple[str, int]:
+    return pair[0], 100 * pair[1]
+
+
+@pytest.mark.parametrize("first", ["reduced beside it", "reduced before it"])
+def test_a_reduction_does_not_go_on_with_what_another_has_kept_that_had_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    model(monkeypatch)
+    program = [first]
+
+    def define(words: Streamlet) -> None:
+        pairs = words.map(_parsed)
+        if program == ["reduced beside it"]:
+            pairs.reduce_by_key(_plus).to_store("a", Max())
+        elif program:
+            pairs = pairs.reduce_by_key(_plus)
+        pairs.map(_hundredfold).reduce_by_key(_plus).to_store("b", Max())
+
+    world = Words(tmp_path, define)
+    for batch in range(3):
+        world.write(batch, "x=1")
+    world.run()
+    assert world.view("b")[2]["x"] == (300 if first == "reduced beside it" else 600)
+    program.clear()
+    world.define(define)
+    world.write(3, "x=1")
+    world.run()
+    assert world.view("b")[3]["x"] == 400
+    world.write(4, "x=1")
+    assert world.run().batches == [4]
+    assert world.view("b")[4]["x"] == 500

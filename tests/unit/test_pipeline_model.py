@@ -68,6 +68,16 @@ class Campaign:
     def other_views(self) -> None:
         self.world.views = self.chance.choice([["counts"], ["counts", "again"]])
 
+    def other_program(self) -> None:
+        world, chance = self.world, self.chance
+        what = chance.randrange(3)
+        if what == 0:
+            world.windows = not world.windows
+        elif what == 1:
+            world.reduced = not world.reduced
+        else:
+            world.behind = chance.choice(["", "nested", "union", "both"])
+
     def compact(self) -> None:
         compact(self.world.job, min_files=2, keep_replaced_s=self.chance.choice([0, 0, 600]))
 
@@ -90,10 +100,10 @@ class Campaign:
             self.world.check()
 
     def step(self) -> None:
-        choices = (self.new, self.late, self.other_views, self.compact, self.vacuum, self.run)
-        (action,) = self.chance.choices(choices, (3, 4, 0.5, 1, 0.5, 6))
+        choices = (self.new, self.late, self.other_views, self.other_program, self.compact, self.vacuum, self.run)
+        (action,) = self.chance.choices(choices, (3, 4, 0.5, 1, 1, 0.5, 6))
         self.log.append(action.__name__)
-        if action in (self.new, self.late, self.other_views):
+        if action in (self.new, self.late, self.other_views, self.other_program):
             action()
             self.note()
         else:
@@ -167,6 +177,7 @@ def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
         live=live,
         first=first,
         keys=keys,
+        slide_ms=chance.choice([0, 0, 5_000]),
     )
     campaign = Campaign(world, place[1], chance)
     try:
