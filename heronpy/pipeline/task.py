@@ -74,6 +74,8 @@ class Report:
     """Of these, those in reductions and behind them."""
     raised: int = 0
     """How often it raised, also for elements that are only looked back at."""
+    unplaced: int = 0
+    """Of that, where the batch is not known: what could not be sent."""
     malformed: int = 0
     """Rows that could not be read, without those that are only looked back at."""
     malformed_in: set[str] = field(default_factory=set)
@@ -99,6 +101,7 @@ class Report:
         self.failed += other.failed
         self.refused += other.refused
         self.raised += other.raised
+        self.unplaced += other.unplaced
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
         self.malformed_again |= other.malformed_again
@@ -163,6 +166,7 @@ class Task:
                 lines = "".join(traceback.format_exception(error))
                 self.report.first_failure = (f"{stage}: {reason}", lines)
             self.report.raised += 1
+            self.report.unplaced += batch is None
         if batch is None or self._is_wanted(batch, stage):
             self.report.failed[batch or 0] += 1
             self.report.refused[batch or 0] += stage in self._running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -519,3 +520,33 @@ def test_a_reduction_does_not_go_on_with_what_another_has_kept_that_had_its_numb
     world.write(4, "x=1")
     assert world.run().batches == [4]
     assert world.view("b")[4]["x"] == 500
+
+
+def _locked(pair: tuple[str, int]) -> tuple[str, Any]:
+    return (pair[0], threading.Lock()) if pair[0] == "bad" else pair
+
+
+def _either(a: Any, b: Any) -> Any:
+    return a if isinstance(b, str) else b
+
+
+def test_results_that_cannot_be_sent_are_set_aside_of_carried_batches_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+
+    def define(words: Streamlet) -> None:
+        so_far = words.map(_parsed).reduce_by_key(_plus).set_name("r").map(_locked)
+        so_far.reduce_by_key(_either).set_name("rr").to_store("v", Max())
+
+    world = Words(tmp_path, define)
+    for batch in range(4):
+        world.write(batch, *["x=1"] * 30, "bad=1")
+    world.run()
+    before = dead_letter_counts(tmp_path)
+    assert sum(before.values()) == 4
+    world.write(0, "x=1")
+    assert world.run().batches == [0, 1, 2, 3]
+    assert world.view("v")[3] == {"x": 121}
+    assert dead_letter_counts(tmp_path) == before
+    assert world.run().batches == []
