@@ -479,7 +479,8 @@ class _Run:
             return set()  # others are computed before them
         occurring: set[int] = set()
         for view, keys in self._changed.items():
-            occurring |= Occurrences(directory, manifest, view, keys or ()).between(min(computed), last)
+            if keys:
+                occurring |= Occurrences(directory, manifest, view, keys).between(min(computed), last)
         back = max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.partials)
         return work.settled.intersection(carried) - affected(carried, occurring, computed, back)
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.connectors import JsonLinesSink, ListSource
 from heronpy.filesystem import Location
-from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, exchange, inputs, plan, rollup, running
+from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, carrying, exchange, inputs, plan, rollup, running
 from heronpy.pipeline.computing import compute
 from heronpy.pipeline.partials import PartialsTask
 from heronpy.streamlet import Builder, Config, Max, Streamlet
@@ -550,3 +550,20 @@ def test_results_that_cannot_be_sent_are_set_aside_of_carried_batches_too(
     assert world.view("v")[3] == {"x": 121}
     assert dead_letter_counts(tmp_path) == before
     assert world.run().batches == []
+
+
+def test_a_late_file_that_changes_no_value_has_no_batch_after_it_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    monkeypatch.setattr(carrying, "_ROWS_MAX", -1)  # whatever is looked for is taken to be there
+    world = Words(tmp_path, lambda words: words.map(_parsed).reduce_by_key(max).to_store("v", Max()))
+    for batch in range(6):
+        world.write(batch, "x=5")
+    world.run()
+    world.write(1, "x=3")
+    assert world.run().batches == [1]
+    assert world.run(everything=True).batches == []
+    world.write(1, "x=7")
+    assert world.run().batches == [1, 2, 3, 4, 5]
+    assert world.view("v")[5] == {"x": 7}

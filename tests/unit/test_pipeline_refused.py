@@ -20,7 +20,7 @@ from heronpy.connectors import ListSource
 from heronpy.pipeline import Job, ViewReader, rollup, running
 from heronpy.streamlet import Builder, Config, Max, Streamlet, WindowConfig
 from heronpy.streamlet.runner import Program
-from tests.unit.pipeline_model import LENGTH_MS, model
+from tests.unit.pipeline_model import LENGTH_MS, Killed, model
 
 SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 3
 FIRST_SEED = int(os.environ.get("HERON_MODEL_SEED", "0"))
@@ -82,7 +82,7 @@ def _views(place: Path, names: list[str]) -> dict[str, dict[int, dict[Any, Any]]
 def test_late_files_make_of_them_what_a_run_from_nothing_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, define: Callable[[Streamlet], None], seed: int
 ) -> None:
-    model(monkeypatch, long=seed % 2 == 0)
+    operations = model(monkeypatch, long=seed % 2 == 0)
     chance = random.Random(seed)
     monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
     monkeypatch.setattr(running, "TIER_BATCHES", 2)
@@ -116,7 +116,8 @@ def test_late_files_make_of_them_what_a_run_from_nothing_makes(
                 writer.add(f"e{number}", batch * LENGTH_MS + number * 7919 % LENGTH_MS, word)
         writer.commit()
         writer.progress((upto + 1) * LENGTH_MS)
-        with contextlib.suppress(running.HeronError):  # too many are refused
+        kill_at = chance.randrange(120) if chance.random() < 0.4 else None
+        with contextlib.suppress(running.HeronError, Killed), operations.watched(kill_at):  # or too many are refused
             running.run(job_at(place), master="local[2]")
     for batch in range(upto + 1):
         for _ in range(400):
