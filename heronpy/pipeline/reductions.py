@@ -192,7 +192,10 @@ class KeyPort:
 
 
 class KeyReducer:
-    """Emits (key, value of everything up to the end of the batch) for each key that occurs in a batch."""
+    """Emits (key, value of everything up to the end of the batch) for each key that occurs in a batch.
+
+    Not for one of which all was set aside there: it is kept nowhere, so a later run would not know of it.
+    """
 
     def __init__(
         self,
@@ -255,7 +258,9 @@ class KeyReducer:
                     state[key] = value
                 else:
                     state[key], taken = self._merged(key, before, value, time)
-                if taken and is_kept is not None:
+                if not taken:
+                    continue
+                if is_kept is not None:
                     keeps.append((pickled(key), (value, time) if is_kept.timed else value))
                 if is_read and time in self._span:
                     yield (key, state[key]), time
