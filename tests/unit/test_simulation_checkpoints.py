@@ -58,6 +58,12 @@ def test_a_damaged_checkpoint_is_passed_over_and_what_is_older_is_restored() -> 
     assert min(node.status.epoch for node in cluster.counting.values()) > 2
 
 
+def test_the_commit_of_a_checkpoint_that_is_passed_over_meanwhile_may_be_announced_late() -> None:
+    cut = Cut("host-tmaster-0", "host-1", 9.996, one_way=False)
+    cluster = run(9100101, [(3.58, cut), (7.0, Damage("sink")), (8.0, Restore())], check_every=10, checkpoints=True)
+    assert cluster.storage.damaged
+
+
 def test_checkpoints_go_on_while_nothing_happens_and_nobody_is_restored() -> None:
     cluster = run(6, [(8.0, Kill("tmaster-0", 0.1))], check_every=10, checkpoints=True)
     assert len(cluster.storage.commits) >= 5

@@ -261,7 +261,8 @@ class Storage:
         """
         if checkpoint not in self.commits:
             raise Broken(f"checkpoint {checkpoint} was announced, and is not committed")
-        self._announced = max(self._announced, checkpoint)
+        # It may be late: an older one may have been taken instead, as this one was damaged.
+        self._announced = max(self._announced, min(checkpoint, self.newest))
 
     def recorded(self, record: state_pb2.Checkpoints, epoch: int) -> None:
         """A Topology Master has written the record.
