@@ -319,8 +319,9 @@ def _chained(
 
 
 def _fingerprint_before(manifest: Manifest, batch: int) -> str:
-    """Of the last batch before one that was computed from something."""
-    return next((done.fingerprint for _, done in manifest.batches.before(batch) if done.fingerprint), "")
+    """Of the last batch before one that had any input: others are not computed any more if windows are shorter now."""
+    found = (done.fingerprint for _, done in manifest.batches.before(batch) if done.fingerprint and done.inputs)
+    return next(found, "")
 
 
 def carried_groups(work: Work, sizes: Mapping[int, int], group_bytes: int, *, is_nested: bool) -> list[list[int]]:

@@ -207,7 +207,7 @@ class _Run:
         views, sinks = self._views, self._sinks
         work = decide(
             manifest,
-            {**self._assumed(found), **inputs},
+            {**self._assumed(found, reach), **inputs},
             archives={one.stage: one.name for one in self._archives},
             closable=found.closable,
             lookback=lookback,
@@ -251,14 +251,19 @@ class _Run:
         forget(found.announcements)
         return True
 
-    def _assumed(self, found: Found) -> dict[int, dict[str, str]]:
-        """What batches were computed from that were not looked at, although they follow from changed ones."""
+    def _assumed(self, found: Found, reach: int) -> dict[int, dict[str, str]]:
+        """What batches were computed from that were not looked at, although they, or others, follow from changed ones.
+
+        Args:
+            found: what was looked at.
+            reach: how many batches after it an element can be seen in: into some without input of their own.
+        """
         if found.affected is None or not isinstance(found.affected, range):
             return {}
         looked_at, stages = found.looked_at() or (), {one.stage for one in found.archives}
         return {
             batch: {stage: what for stage, what in done.inputs.items() if stage in stages}
-            for batch, done in self._manifest.batches.between(found.affected.start, found.affected.stop - 1)
+            for batch, done in self._manifest.batches.between(found.affected.start - reach, found.affected.stop - 1)
             if batch not in looked_at and not stages.isdisjoint(done.inputs)
         }
 

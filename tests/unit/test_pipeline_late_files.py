@@ -19,7 +19,7 @@ from heronpy.filesystem import Location
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, carrying, exchange, inputs, plan, rollup, running
 from heronpy.pipeline.computing import compute
 from heronpy.pipeline.partials import PartialsTask
-from heronpy.streamlet import Builder, Config, Max, Streamlet
+from heronpy.streamlet import Builder, Config, Max, Streamlet, WindowConfig
 from heronpy.streamlet.runner import Program
 from tests.unit.pipeline_model import LENGTH_MS, World, model
 
@@ -567,3 +567,43 @@ def test_a_late_file_that_changes_no_value_has_no_batch_after_it_computed(
     world.write(1, "x=7")
     assert world.run().batches == [1, 2, 3, 4, 5]
     assert world.view("v")[5] == {"x": 7}
+
+
+@pytest.mark.parametrize("windows", ["stay", "go"])
+def test_batches_that_only_windows_behind_a_reduction_reach_into_follow_a_late_one_after_a_run_with_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: str
+) -> None:
+    model(monkeypatch)
+    window = WindowConfig(3 * LENGTH_MS // 1000, 3 * LENGTH_MS // 1000)
+    program = ["v", "w"]
+
+    def define(words: Streamlet) -> None:
+        so_far = words.map(_parsed).reduce_by_key(_plus).set_name("r")
+        so_far.to_store("v", Max())
+        if "w" in program:
+            of_windows = so_far.reduce_by_key_and_window(window, max).set_name("rw").map(_of_window)
+            of_windows.to_store("w", Max())
+
+    def results(view: str) -> dict[int, int]:
+        return {n: rows["x"] for n, rows in world.view(view).items() if rows}
+
+    world = Words(tmp_path, define)
+    for batch in (*range(10), 14):  # the window of the ninth ends in the eleventh, which has no element of its own
+        world.write(batch, "x=1")
+    world.run()
+    assert results("w") == {2: 3, 5: 6, 8: 9, 11: 10, 14: 11}
+    if windows == "go":
+        program.remove("w")
+        world.define(define)
+        world.run()
+    world.write(5, "x=5")
+    assert world.run(until_ms=10 * LENGTH_MS).batches == [5, 6, 7, 8, 9]
+    world.run()
+    assert results("v") == {**{n: n + 1 + 5 * (n > 4) for n in range(10)}, 14: 16}
+    if windows == "stay":
+        assert results("w") == {2: 3, 5: 11, 8: 14, 11: 15, 14: 16}
+    assert world.run(everything=True).batches == []
+
+
+def _of_window(pair: tuple[Any, int]) -> tuple[str, int]:
+    return pair[0].key, pair[1]
