@@ -24,10 +24,10 @@ class CheckpointAsked(Struct, frozen=True):
     now_s: float
 
 
-class _Waiting(Struct, frozen=True):
+class _Waiting(Struct):
     asked: CheckpointAsked
-    after: int
-    """A checkpoint newer than this is wanted."""
+    after: int | None = None
+    """A checkpoint newer than this is wanted; None: it is not known yet what was begun before."""
 
     @property
     def deadline_s(self) -> float:
@@ -54,9 +54,9 @@ class CheckpointCalls:
         """When something is to be done next."""
         return min((min(self._again_s, waiting.deadline_s) for waiting in self._waiting), default=None)
 
-    def add(self, asked: CheckpointAsked, newest_begun: int) -> None:
+    def add(self, asked: CheckpointAsked, coordinator: CheckpointCoordinator) -> None:
         """One more waits."""
-        self._waiting.append(_Waiting(asked, newest_begun))
+        self._waiting.append(_Waiting(asked, coordinator.newest_begun if coordinator.is_read else None))
         self._again_s = asked.now_s
 
     def wants_one(self, now_s: float) -> bool:
@@ -70,7 +70,9 @@ class CheckpointCalls:
         """Those that wait no longer: the numbers of the calls, and why there is no checkpoint, if there is none."""
         known, answers = coordinator.known_everywhere, list[tuple[int, str]]()
         for waiting in list(self._waiting):
-            if known > waiting.after:
+            if waiting.after is None and coordinator.is_read:
+                waiting.after = coordinator.newest_begun
+            if waiting.after is not None and known > waiting.after:
                 answers.append((waiting.asked.call, ""))
             elif now_s >= waiting.deadline_s:
                 why = f"no checkpoint within {waiting.asked.timeout_s:g} s: {problem_of(coordinator)}"

@@ -309,10 +309,12 @@ class Core(KnownTopology):
             reads, rests = self.checkpoints.read_for(update, self.state, now_s)
             effects += reads
             if rests:
-                update.settle(coordinator.newest_begun)
+                update.settle(coordinator.newest_begun if coordinator.is_read else None)
                 effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
+            if update.checkpoint is None and coordinator.is_read:
+                update.settle(coordinator.newest_begun)
             update.problem = problem_of(coordinator)
             restores = coordinator.restorable_with(update.request.packing.parallelism)
             update.committed(coordinator.record.newest, restored=restores)
@@ -358,7 +360,7 @@ class Core(KnownTopology):
             return [Reply(asked.call, "new code is on trial, and no checkpoint is taken meanwhile: ask again")]
         if asked.divisible and self._update is not None:
             return [Reply(asked.call, "an update is under way: ask again")]
-        self._checkpoint_calls.add(asked, self.checkpoints.coordinator.newest_begun)
+        self._checkpoint_calls.add(asked, self.checkpoints.coordinator)
         return self._topology_event(SpoutsHeld(held=True, now_s=asked.now_s)) if asked.divisible else []
 
     def _answer_checkpoint_calls(self, now_s: float) -> list[Effect]:

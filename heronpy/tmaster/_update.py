@@ -78,8 +78,8 @@ class PlanUpdate:
 
     request: UpdateRequested
     stage: Stage
-    checkpoint: int
-    """One newer than this is waited for."""
+    checkpoint: int | None
+    """One newer than this is waited for; None: it is not known yet what was begun before."""
     write: WriteNode | None = None
     """Under way."""
     retry_s: float = 0.0
@@ -171,8 +171,8 @@ class PlanUpdate:
             return self.first_read and not self.awaits_checkpoint(begun)
         return self.stage is Stage.PREPARING and present >= self.new
 
-    def settle(self, newest_begun: int) -> None:
-        """Wait for a checkpoint newer than `newest_begun`."""
+    def settle(self, newest_begun: int | None) -> None:
+        """Wait for a checkpoint newer than `newest_begun`; None: than what is found to have begun before."""
         self.stage, self.checkpoint = Stage.SETTLING, newest_begun
 
     def shares(self, logical: LogicalPlan) -> Shares:
@@ -223,7 +223,8 @@ class PlanUpdate:
             restored: Whether all tasks are being restored, and can be by the new plan. Then there is nothing to wait
                 for; maybe they cannot be restored by the present plan.
         """
-        if self.stage is Stage.SETTLING and (restored or newest > self.checkpoint):
+        is_new = self.checkpoint is not None and newest > self.checkpoint
+        if self.stage is Stage.SETTLING and (restored or is_new):
             log.info("checkpoint %d is what the new plan begins with", newest)
             self.stage, self.retry_s = Stage.WRITING, 0.0
 

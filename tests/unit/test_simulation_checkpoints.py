@@ -64,6 +64,11 @@ def test_the_commit_of_a_checkpoint_that_is_passed_over_meanwhile_may_be_announc
     assert cluster.storage.damaged
 
 
+def test_a_new_topology_master_takes_no_checkpoint_of_before_for_one_that_was_asked_for() -> None:
+    cluster = run(9200043, [(5.0, Kill("tmaster-0", 7.813)), (7.0, Save())], check_every=10, checkpoints=True)
+    assert cluster.storage.newest > 3
+
+
 def test_checkpoints_go_on_while_nothing_happens_and_nobody_is_restored() -> None:
     cluster = run(6, [(8.0, Kill("tmaster-0", 0.1))], check_every=10, checkpoints=True)
     assert len(cluster.storage.commits) >= 5

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from test_tmaster_checkpoints import nodes
 from tmaster_scaled import PACKING, Scaled, running, scaled
 from tmaster_world import Store
 
 from heronpy.plan import TopologyState
 from heronpy.proto import checkpoint_pb2
-from heronpy.tmaster import UpdateRequested
+from heronpy.statemgr import Kind
+from heronpy.tmaster import ReadNodes, StoreFailed, UpdateRequested
 from heronpy.tmaster.checkpoints import instance_reported
 from heronpy.tmaster.parts import CheckpointAsked
 
@@ -76,6 +79,71 @@ def test_while_any_number_of_tasks_is_to_restore_it_the_spouts_rest() -> None:
     world.settled()
     assert (list(world.record.committed), world.replies[1:]) == ([2], [""])
     assert world.plan.state is TopologyState.RUNNING
+
+
+def test_a_new_topology_master_does_not_answer_with_one_of_before() -> None:
+    """It is asked before it has read back what was begun."""
+    world = succeeded()
+    ask(world)
+    world.store.away = False
+    world.pass_time(2.0)
+    world.settled()
+    assert (world.coordinator.phase.value, list(world.record.committed), world.replies) == ("running", [1], [])
+    world.pass_time(1.0)
+    world.settled()
+    world.snapshot(1, 2)
+    world.settled()
+    assert (list(world.record.committed)[-1], world.replies) == (2, [""])
+
+
+def test_an_update_does_not_begin_with_one_of_before_a_new_topology_master() -> None:
+    """It is asked for before that has read back what was begun; that one has logs, which are for so many tasks."""
+    world = succeeded(unaligned=True)
+    world.update(scaled((1,), (2,), (3,)), timeout_s=60.0)
+    world.pass_time(20.0)
+    world.settled()
+    world.store.away = False
+    world.pass_time(2.0)
+    world.settled()
+    assert (list(world.record.committed), world.packing, world.replies) == ([1], PACKING, [])
+    world.pass_time(1.0)
+    world.settled()
+    world.snapshot(1, 2)
+    world.settled()
+    assert (list(world.record.committed)[-1], world.replies) == (2, [""])
+    assert world.packing == scaled((1,), (2,), (3,))
+
+
+def succeeded(*, unaligned: bool = False) -> Scaled:
+    """A new Topology Master that knows all but the record of checkpoints: the state manager is away just then."""
+    world = running()
+    world.pass_time(100.0)
+    world.snapshot(1, 2, unaligned=unaligned)
+    world.settled()
+    assert list(world.record.committed) == [1]
+    world.store.followers.clear()
+    world.store.delete(Kind.TMASTERS)
+    successor = Scaled(world.store, location=b"second", copy=world.copy)
+    successor.reports = world.reports
+    read = successor.store.do
+
+    def do(effect: Any, now_s: float) -> Any:
+        if isinstance(effect, ReadNodes) and effect.kinds == (Kind.STATEFULCHECKPOINTS,) and successor.store.away:
+            return StoreFailed(effect, "it is away", now_s)
+        away, successor.store.away = successor.store.away, False
+        try:
+            return read(effect, now_s)
+        finally:
+            successor.store.away = away
+
+    successor.store.do = do  # type: ignore[method-assign]
+    successor.store.away = True
+    successor.settle()
+    successor.attach()
+    successor.settled()
+    assert successor.core.active
+    assert not successor.coordinator.is_read
+    return successor
 
 
 def test_a_topology_without_checkpoints_says_so() -> None:

@@ -121,6 +121,8 @@ class CheckpointCoordinator:
         self.counts = CheckpointCounts()
         self.record = Record(topology_id)
         """As the state manager has it."""
+        self.is_read = False
+        """Whether the record was ever read back: before, it is not known what was begun."""
         self.epoch = 0
         self.restoring = INITIAL
         """What this epoch was, or is being, restored from. Not known to a Topology Master that has adopted it."""
@@ -172,7 +174,7 @@ class CheckpointCoordinator:
 
     @property
     def newest_begun(self) -> int:
-        """The newest that was tried, durable or not; 0: none."""
+        """The newest that was tried, durable or not; 0: none, as far as `is_read`."""
         return self._last_id
 
     @property
@@ -349,7 +351,7 @@ class CheckpointCoordinator:
         elif self._adopt and found.in_progress:
             reason = "its successor cannot know who has reported"
             self._count_failure(found.in_progress, Failure.LEADER, reason, event.now_s)
-        self.record, self._last_id = found, max(self._last_id, found.last_id)
+        self.record, self._last_id, self.is_read = found, max(self._last_id, found.last_id), True
         if self._adopt and not (self._poison.loaded and self._poison.found):
             self._poison.load(found.poisoned)
         elif found.poisoned != self._poison.found:
