@@ -134,16 +134,16 @@ class Occurrences:
         return self._directory / "views" / self._view / "base" / tier.version
 
 
-def affected(batches: Sequence[int], occurrences: Container[int], computed: Collection[int], back: int) -> set[int]:
+def affected(batches: Sequence[int], occurrences: Collection[int], computed: Collection[int], back: int) -> set[int]:
     """Those of some batches whose results follow from others than before.
 
     Args:
-        batches: ascending.
+        batches: those in question.
         occurrences: batches in which a changed key occurs.
         computed: batches that were replaced.
         back: how many batches before it results of a reduction are read for a batch.
     """
-    other = {*computed, *(batch for batch in batches if batch in occurrences)}
+    other = {*computed, *occurrences}
     return {batch for batch in batches if any(source in other for source in range(batch - back, batch + 1))}
 
 

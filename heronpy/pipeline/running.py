@@ -470,8 +470,8 @@ class _Run:
     ) -> set[int]:
         """Batches to carry whose results are as they were: in none that they follow from does a changed key occur."""
         computed = {*work.pending} - work.carried
-        # What a run before this one has changed, which died, is not known.
-        if plan.is_nested or not computed or work.carried.isdisjoint(left):
+        # What a run before this one has changed, which died, is not known. What is carried is looked for once, before.
+        if plan.is_nested or not computed or work.carried.isdisjoint(left) or work.carried.issuperset(group):
             return set()
         directory, manifest, last = self._job.directory, self._manifest, max(work.carried)
         for output in plan.partials.values():

@@ -605,5 +605,28 @@ def test_batches_that_only_windows_behind_a_reduction_reach_into_follow_a_late_o
     assert world.run(everything=True).batches == []
 
 
+def test_windows_that_begin_in_one_group_of_later_batches_are_computed_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    monkeypatch.setattr(running, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(running, "_CORE_BYTES", 0)
+    window = WindowConfig(3 * LENGTH_MS // 1000, 3 * LENGTH_MS // 1000)
+
+    def define(words: Streamlet) -> None:
+        so_far = words.map(_parsed).reduce_by_key(_plus).set_name("r")
+        so_far.reduce_by_key_and_window(window, max).set_name("rw").map(_of_window).to_store("w", Max())
+
+    world = Words(tmp_path, define)
+    for batch in range(12):
+        world.write(batch, "y=1", *(["x=1"] if batch in (0, 6) else []))
+    world.run()
+    world.write(0, "x=5")
+    report = world.run()
+    assert report.batches == [0, 1, 2, 3, 6, 7, 8, 9]
+    assert [world.view("w")[n]["x"] for n in (2, 8)] == [6, 7], "of each window, the result is in its last batch"
+    assert world.run(everything=True).batches == []
+
+
 def _of_window(pair: tuple[Any, int]) -> tuple[str, int]:
     return pair[0].key, pair[1]
