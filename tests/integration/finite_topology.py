@@ -16,12 +16,12 @@ from heronpy.api import Bolt, Grouping, ICustomGrouping, Spout, Stream, Topology
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 
 WORDS = ("heron", "stork", "egret", "ibis", "crane", "bittern", "spoonbill")
-ROUNDS = 3000
+ROUNDS = 1000
 """How often each of the word spouts emits every word."""
-EVENTS = 10_000
+EVENTS = 4000
 ALARM_EVERY = 100
-NUMBERS = 6000
-MESSAGES = 4000
+NUMBERS = 3000
+MESSAGES = 2000
 """Of each of the message spouts."""
 
 

@@ -46,10 +46,18 @@ class Small(Topology):
     sums = SumBolt.spec(inputs={numbers: Grouping.SHUFFLE})
 
 
+class Apart(Topology):
+    """In two containers, with few processes."""
+
+    config = {"topology.stmgrs": 2}  # noqa: RUF012  # Heron's way to declare
+    numbers = NumberSpout.spec()
+    sums = SumBolt.spec(inputs={numbers: Grouping.SHUFFLE})
+
+
 class Many(Topology):
     config = {"topology.stmgrs": 3}  # noqa: RUF012  # Heron's way to declare
-    numbers = NumberSpout.spec(par=8)
-    sums = SumBolt.spec(par=12, inputs={numbers: Grouping.SHUFFLE})
+    numbers = NumberSpout.spec(par=4)
+    sums = SumBolt.spec(par=6, inputs={numbers: Grouping.SHUFFLE})
 
 
 class Broken(Topology):

@@ -50,8 +50,8 @@ async def check_what_operators_see(cluster: LocalCluster, topology: TopologyHand
 
 @pytest.mark.parametrize("how", ["raise", pytest.param("fail", marks=pytest.mark.long)])
 def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, how: str) -> None:
-    numbers = 6 * RATE
-    config = {"test.error.at": str(3 * RATE), "test.error": how}
+    numbers = 4 * RATE
+    config = {"test.error.at": str(2 * RATE), "test.error": how}
     program = keyed_count_topology(tmp_path, numbers=numbers, rate=RATE, **config)
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(program).wait_running()

@@ -235,9 +235,19 @@ async def test_names_that_lead_elsewhere_and_strangers_are_refused(launch: Launc
                 await intruder.save("objects/count/x", pieces_of([b"x"]), timeout_s=60)
 
 
-@pytest.mark.usefixtures("process")
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """A topology with a Checkpoint Manager of which strangers get nothing, and which so may serve all their tests."""
+    directory = tmp_path_factory.mktemp("besieged")
+    launch = launch_in(directory, checkpoints=str(directory / "checkpoints"))
+    with EngineProcess("ckptmgr", launch, 0):
+        yield launch
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
 @pytest.mark.parametrize("method", checkpoint_pb2.DESCRIPTOR.services_by_name["Ckptmgr"].methods_by_name)
-def test_a_stranger_is_refused_by_every_method(launch: Launch, method: str) -> None:
+def test_a_stranger_is_refused_by_every_method(besieged: Launch, method: str) -> None:
+    launch = besieged
     right = launch.security("container_1_count_1").metadata
     secrets = ["", "0" * 64, launch.token()[:-1]]
     metadata = [[(key, token if key == TOKEN_KEY else value) for key, value in right] for token in secrets]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from heron_command import heron_command
-from numbers_topology import Numbers
+from numbers_topology import Apart
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -22,7 +22,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def numbers(cluster: LocalCluster) -> TopologyHandle:
-    return cluster.submit(Numbers).wait_running()
+    return cluster.submit(Apart).wait_running()
 
 
 def heron(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from heron_command import heron_command
+from numbers_topology import Small
 
 from heronpy.host import service_record
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
@@ -341,9 +342,9 @@ def test_top_says_that_the_topology_master_is_away_and_goes_on(measured: Topolog
 
 
 def test_top_ends_with_the_topology(cluster: LocalCluster, measured: TopologyHandle, terminals: Any) -> None:
-    other = cluster.submit(HERE / "metrics_topology.py", NAME, name="Ending").wait_running()
+    other = cluster.submit(Small, name="Ending").wait_running()
     top = terminals("Ending", "--interval", "0.2")
-    top.wait_for("looking")
+    top.wait_for("sums")
     other.kill()
     code, rest = top.end()
     assert code == 3

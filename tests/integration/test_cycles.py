@@ -25,9 +25,9 @@ SMALL = {
     "heron.instance.internal.write.queue.bytes": 128 * KIB,
     "heron.instance.set.data.tuple.size.bytes": 64 * KIB,
 }
-SEEDS, LINKS, DEPTH = 5, 40, 2
+SEEDS, LINKS, DEPTH = 5, 25, 2
 PAGES = SEEDS * (1 + LINKS + LINKS**2)
-CRAWL = {"test.seeds": SEEDS, "test.links": LINKS, "test.depth": DEPTH, "test.payload.bytes": 4 * KIB}
+CRAWL = {"test.seeds": SEEDS, "test.links": LINKS, "test.depth": DEPTH, "test.payload.bytes": 7 * KIB}
 
 
 def total(topology: TopologyHandle, component: str, counter: str) -> float:

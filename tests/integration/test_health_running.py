@@ -36,22 +36,6 @@ def sound(cluster: LocalCluster) -> TopologyHandle:
 
 
 @pytest.fixture(scope="module")
-def looping(cluster: LocalCluster) -> TopologyHandle:
-    """A topology whose bolt has been restarted until that is called a crash loop."""
-    handle = cluster.submit(CrashLoop, name="looping")
-
-    def loops() -> None:
-        try:
-            recent = handle.status().recent_restarts
-        except UnavailableError as e:
-            raise AssertionError(str(e)) from e
-        assert max(recent.values(), default=0) >= CRASH_LOOP_RESTARTS, recent
-
-    eventually_sync(loops)
-    return handle
-
-
-@pytest.fixture(scope="module")
 def tracker(cluster: LocalCluster) -> Iterator[httpx.Client]:
     process = subprocess.Popen(
         [*HERON, "tracker", "--port", "0", "--json", "--no-token"],
@@ -83,36 +67,6 @@ def heron(cluster: LocalCluster, *args: str) -> str:
     return done.stdout
 
 
-def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
-    cluster: LocalCluster, sound: TopologyHandle, looping: TopologyHandle, tracker: httpx.Client
-) -> None:
-    shown = heron(cluster, "status", "looping")
-    assert "unhealthy: crash loop in the last 10 min: container_1_broken_" in shown
-    assert "healthy" in heron(cluster, "status", "sound").splitlines()[0]
-    views: dict[str, Any] = {
-        "status": json.loads(heron(cluster, "status", "looping", "--json"))["health"],
-        "top": json.loads(heron(cluster, "top", "looping", "--json"))["health"],
-    }
-
-    def told() -> None:
-        listed = {one["name"]: one for one in answered(tracker, "/topologies/health")}
-        assert list(listed) == ["looping", "sound"], "the worst first"
-        assert listed["sound"]["state"] == "healthy"
-        assert listed["sound"]["reasons"] == []
-        views["list"] = listed["looping"]
-        launch = looping.launch
-        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/looping/summary"
-        views["page"] = answered(tracker, place)["health"]
-
-    eventually_sync(told)
-    for where, health in views.items():
-        assert health["state"] == "unhealthy", where
-        # On a slow machine there may be others, of processes that are not ready again yet.
-        assert {reason["kind"] for reason in health["reasons"]} & {"restarts", "failures"}, where
-        assert any(reason["text"].startswith("crash loop in the last 10 min") for reason in health["reasons"]), where
-        assert health["restarts"] >= CRASH_LOOP_RESTARTS, where
-
-
 def test_windows_that_wait_for_what_a_spouts_limit_keeps_back_are_a_reason(cluster: LocalCluster) -> None:
     handle = cluster.submit(Waiting, name="waiting").wait_running()
 
@@ -125,27 +79,76 @@ def test_windows_that_wait_for_what_a_spouts_limit_keeps_back_are_a_reason(clust
     handle.kill()
 
 
-def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(looping: TopologyHandle) -> None:
-    def scraped(container: int) -> str:
-        path = looping.launch.container_dir(container) / "prometheus.address"
-        assert path.exists()
-        return scrape(looping.launch, path.read_text())
+@pytest.fixture(scope="class")
+def looping(cluster: LocalCluster) -> Iterator[TopologyHandle]:
+    """A topology whose bolt has been restarted until that is called a crash loop."""
+    handle = cluster.submit(CrashLoop, name="looping")
 
-    def exported() -> None:
-        lines = scraped(0).splitlines()
-        states = [line for line in lines if line.startswith("heron_health{")]
-        assert [float(state.split()[-1]) for state in states] == [HealthState.UNHEALTHY]
-        reasons = [line for line in lines if line.startswith("heron_health_reason{") and 'key="restarts"' in line]
-        assert [float(reason.split()[-1]) for reason in reasons] == [HealthState.UNHEALTHY]
-        restarts = {
-            line.split('key="')[1].split('"')[0]: float(line.split()[-1])
-            for line in scraped(1).splitlines()
-            if line.startswith("heron_restarts{")
+    def loops() -> None:
+        try:
+            recent = handle.status().recent_restarts
+        except UnavailableError as e:
+            raise AssertionError(str(e)) from e
+        assert max(recent.values(), default=0) >= CRASH_LOOP_RESTARTS, recent
+
+    eventually_sync(loops)
+    yield handle
+    handle.kill()  # while it runs it starts processes again and again
+
+
+class TestCrashLoop:
+    def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
+        self, cluster: LocalCluster, sound: TopologyHandle, looping: TopologyHandle, tracker: httpx.Client
+    ) -> None:
+        shown = heron(cluster, "status", "looping")
+        assert "unhealthy: crash loop in the last 10 min: container_1_broken_" in shown
+        assert "healthy" in heron(cluster, "status", "sound").splitlines()[0]
+        views: dict[str, Any] = {
+            "status": json.loads(heron(cluster, "status", "looping", "--json"))["health"],
+            "top": json.loads(heron(cluster, "top", "looping", "--json"))["health"],
         }
-        assert restarts.get("stmgr-1") == 0
-        assert max((n for id, n in restarts.items() if "_broken_" in id), default=0) >= CRASH_LOOP_RESTARTS
 
-    eventually_sync(exported)
+        def told() -> None:
+            listed = {one["name"]: one for one in answered(tracker, "/topologies/health")}
+            assert list(listed) == ["looping", "sound"], "the worst first"
+            assert listed["sound"]["state"] == "healthy"
+            assert listed["sound"]["reasons"] == []
+            views["list"] = listed["looping"]
+            launch = looping.launch
+            place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/looping/summary"
+            views["page"] = answered(tracker, place)["health"]
+
+        eventually_sync(told)
+        for where, health in views.items():
+            assert health["state"] == "unhealthy", where
+            # On a slow machine there may be others, of processes that are not ready again yet.
+            assert {reason["kind"] for reason in health["reasons"]} & {"restarts", "failures"}, where
+            assert any(reason["text"].startswith("crash loop in the last 10 min") for reason in health["reasons"]), (
+                where
+            )
+            assert health["restarts"] >= CRASH_LOOP_RESTARTS, where
+
+    def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(self, looping: TopologyHandle) -> None:
+        def scraped(container: int) -> str:
+            path = looping.launch.container_dir(container) / "prometheus.address"
+            assert path.exists()
+            return scrape(looping.launch, path.read_text())
+
+        def exported() -> None:
+            lines = scraped(0).splitlines()
+            states = [line for line in lines if line.startswith("heron_health{")]
+            assert [float(state.split()[-1]) for state in states] == [HealthState.UNHEALTHY]
+            reasons = [line for line in lines if line.startswith("heron_health_reason{") and 'key="restarts"' in line]
+            assert [float(reason.split()[-1]) for reason in reasons] == [HealthState.UNHEALTHY]
+            restarts = {
+                line.split('key="')[1].split('"')[0]: float(line.split()[-1])
+                for line in scraped(1).splitlines()
+                if line.startswith("heron_restarts{")
+            }
+            assert restarts.get("stmgr-1") == 0
+            assert max((n for id, n in restarts.items() if "_broken_" in id), default=0) >= CRASH_LOOP_RESTARTS
+
+        eventually_sync(exported)
 
 
 def test_a_topology_whose_tmaster_is_stopped_is_unhealthy_and_says_so(

@@ -22,6 +22,28 @@ FAST = {
 BOLT = "container_1_bolt_2"
 
 
+def test_an_endless_loop_in_user_code_is_ended_with_its_stacks_in_the_log_and_no_tuple_is_lost(tmp_path: Path) -> None:
+    # A loop uses a whole core for as long as it may.
+    with LocalCluster({**FAST, "heron.executor.stop.timeout.ms": 1000}) as cluster:
+        topology = cluster.submit(hanging(tmp_path, Endless, count=20, limit_s=2))
+        eventually_sync(lambda: _equal(acked(tmp_path), set(range(20))))
+        log = topology.logs("executor-1")
+        assert f"{BOLT} is hung" in log
+        assert "its task has been in one call of user code for" in log
+        assert "in wait_for_what_never_comes" in log
+        assert "killed by SIGKILL (its task has been in one call of user code" in log
+        assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 1
+
+
+def test_a_long_call_of_user_code_is_left_alone_within_the_limit_of_its_component(tmp_path: Path) -> None:
+    """Longer than the timeout of heartbeats; then a batch that takes longer than the limit, in short calls."""
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(hanging(tmp_path, Slow, count=60, limit_s=10, first_s=4))
+        eventually_sync(lambda: _equal(acked(tmp_path), set(range(60))))
+        assert "is hung" not in topology.logs("executor-1")
+        assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 0
+
+
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[TopologyHandle]:
     with LocalCluster(FAST) as cluster:
@@ -56,27 +78,6 @@ def test_the_gateway_of_an_instance_that_is_stopped_is_found_too(numbers: Topolo
     os.kill(pid, signal.SIGSTOP)
     eventually_sync(lambda: _differs(numbers.processes().get(process), pid))
     numbers.wait_running()
-
-
-def test_an_endless_loop_in_user_code_is_ended_with_its_stacks_in_the_log_and_no_tuple_is_lost(tmp_path: Path) -> None:
-    with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(hanging(tmp_path, Endless, count=20, limit_s=2))
-        eventually_sync(lambda: _equal(acked(tmp_path), set(range(20))))
-        log = topology.logs("executor-1")
-        assert f"{BOLT} is hung" in log
-        assert "its task has been in one call of user code for" in log
-        assert "in wait_for_what_never_comes" in log
-        assert "killed by SIGKILL (its task has been in one call of user code" in log
-        assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 1
-
-
-def test_a_long_call_of_user_code_is_left_alone_within_the_limit_of_its_component(tmp_path: Path) -> None:
-    """Longer than the timeout of heartbeats; then a batch that takes longer than the limit, in short calls."""
-    with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(hanging(tmp_path, Slow, count=60, limit_s=10, first_s=4))
-        eventually_sync(lambda: _equal(acked(tmp_path), set(range(60))))
-        assert "is hung" not in topology.logs("executor-1")
-        assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 0
 
 
 def acked(directory: Path) -> set[int]:

@@ -13,7 +13,7 @@ from topology_on_disk import remove
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
-KILLS = 3
+KILLS = 2
 SOURCE, SLOW = "container_1_numbers_1", "container_2_slow_2"
 
 

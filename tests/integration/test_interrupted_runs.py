@@ -25,11 +25,11 @@ def pytest_configure(config):
 TEST = """
 import json, subprocess, time
 from pathlib import Path
-from numbers_topology import Numbers
+from numbers_topology import Small
 from heronpy import loader, submit
 
 def test_that_is_interrupted():
-    launch = submit.submit(loader.Definition.of(Numbers), home=Path({home!r}))
+    launch = submit.submit(loader.Definition.of(Small), home=Path({home!r}))
     stray = subprocess.Popen(["sleep", "600"], env={{}}, start_new_session=True)  # without the mark of the run
     Path({up!r}).write_text(json.dumps([launch.topology_id, stray.pid]))
     time.sleep(600)

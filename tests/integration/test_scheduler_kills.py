@@ -27,12 +27,17 @@ from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, container_node
 from heronpy.testing import eventually_sync
 
-heartbeat_timeout_ms, running = scheduled_topology.heartbeat_timeout_ms, scheduled_topology.running
 topology = scheduled_topology.topology
 
 
+@pytest.fixture
+def running(topology: Topology) -> Topology:
+    topology.start(1)
+    return topology
+
+
 def test_a_topology_that_is_being_killed_ends_by_itself_and_is_not_revived(running: Topology) -> None:
-    processes = [running.service(), *running.executors(0, 1, 2).values()]
+    processes = [running.service(), *running.executors(0, 1).values()]
     mark_killed(running.launch.dir)
     eventually_sync(lambda: equal([p for p in processes if p.alive], []))
     assert not heron_scheduler.revive(running.launch)
@@ -116,9 +121,9 @@ def test_a_kill_ends_no_process_that_only_has_the_pid_of_its_service(
 
 
 def test_a_kill_whose_caller_dies_is_brought_to_its_end(running: Topology) -> None:
-    executors = running.executors(0, 1, 2)
+    executors = running.executors(0, 1)
     caller = subprocess.Popen([sys.executable, "-c", KILL, str(running.launch.dir)])
-    eventually_sync(lambda: equal(executors[2].alive, False))
+    eventually_sync(lambda: equal(executors[1].alive, False))
     caller.kill()
     caller.wait()
     eventually_sync(lambda: equal(running.left(), []))
@@ -130,7 +135,7 @@ def test_a_kill_before_the_service_was_started_leaves_nothing(topology: Topology
     assert topology.left() == []
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 5])
+@pytest.mark.parametrize("processes", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3)), 5])
 def test_a_kill_at_any_point_of_the_start_up_leaves_nothing(topology: Topology, processes: int) -> None:
     """Killed as soon as so many processes exist, from another process than the one that submits."""
     topology.submitted(plan(1, 2, 3))

@@ -11,13 +11,77 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from numbers_topology import Broken, Numbers, Small
+from numbers_topology import Apart, Broken, Numbers, Small
 
 from heronpy.errors import NotFoundError, UnavailableError, UsageError
 from heronpy.host import TOPOLOGY_ENV, HostProcess, find_by_environment
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync, scrape
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
+
+
+def test_a_topology_runs_over_ipv6_alone() -> None:
+    with LocalCluster({**FAST, "heron.network.bind.address": "::1"}) as cluster:
+        numbers = cluster.submit(Apart).wait_running()
+        assert {stmgr.location.host for stmgr in numbers.status().stmgrs} == {"::1"}
+        eventually_sync(lambda: _positive(executed(numbers)))  # tuples pass between two Stream Managers
+        for container in range(3):
+            file = numbers.launch.container_dir(container) / "prometheus.address"
+            eventually_sync(lambda file=file: _positive(file.exists()))  # a topology runs without its metrics
+            assert file.read_text().startswith("[::1]:")
+            assert "heron_uptime_seconds" in scrape(numbers.launch, file.read_text())
+        numbers.restart(0)  # the scheduler service answers at an IPv6 address
+        numbers.wait_running()
+
+
+def test_nothing_is_left_after_the_block(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(Small)
+        home = cluster.home
+    assert not home.exists()
+    assert not topology.launch.socket_root().exists()
+    assert left(topology.launch.topology_id) == []
+    with pytest.raises(UsageError):
+        _ = cluster.home
+
+
+def test_everything_ends_when_the_test_process_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from numbers_topology import Small\n"
+        "from heronpy.testing import LocalCluster\n"
+        "with LocalCluster() as cluster:\n"
+        "    topology = cluster.submit(Small).wait_running()\n"
+        "    print(topology.launch.topology_id, cluster.home, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    test_run = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert test_run.stdout is not None
+    topology_id, home = test_run.stdout.readline().split()
+    assert left(topology_id)
+    test_run.kill()
+    test_run.wait()
+    test_run.stdout.close()
+    eventually_sync(lambda: _empty(left(topology_id)))
+    assert not list(Path(home).glob("topologies/*/*/*/*"))
+    shutil.rmtree(home)  # the empty home directory is all that a killed process leaves
+
+
+def test_a_topology_that_cannot_run_says_why() -> None:
+    with LocalCluster(FAST) as cluster:
+        broken = cluster.submit(Broken)
+
+        def check() -> None:
+            said = ""  # for a moment it seems to run, until its user code has failed
+            try:
+                broken.wait_running(within_s=2)
+            except UnavailableError as e:
+                said = str(e)
+            assert "the database is not there" in said
+
+        eventually_sync(check)
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +108,6 @@ def test_a_topology_class_is_submitted_and_runs(numbers: TopologyHandle) -> None
     assert numbers.status().state == "RUNNING"
     assert {instance.component for instance in numbers.status().instances} == {"numbers", "sums"}
     eventually_sync(lambda: _positive(executed(numbers)))
-
-
-def test_a_topology_runs_over_ipv6_alone() -> None:
-    with LocalCluster({**FAST, "heron.network.bind.address": "::1"}) as cluster:
-        numbers = cluster.submit(Numbers).wait_running()
-        assert {stmgr.location.host for stmgr in numbers.status().stmgrs} == {"::1"}
-        eventually_sync(lambda: _positive(executed(numbers)))  # tuples pass between two Stream Managers
-        for container in range(3):
-            file = numbers.launch.container_dir(container) / "prometheus.address"
-            eventually_sync(lambda file=file: _positive(file.exists()))  # a topology runs without its metrics
-            assert file.read_text().startswith("[::1]:")
-            assert "heron_uptime_seconds" in scrape(numbers.launch, file.read_text())
-        numbers.restart(0)  # the scheduler service answers at an IPv6 address
-        numbers.wait_running()
 
 
 def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> None:
@@ -128,56 +178,6 @@ def test_two_topologies_of_one_cluster_have_different_names(
     other.kill()
     assert [t.name for t in cluster.topologies()] == [numbers.name]
     assert not other.launch.dir.exists()
-
-
-def test_a_topology_that_cannot_run_says_why(cluster: LocalCluster) -> None:
-    broken = cluster.submit(Broken)
-
-    def check() -> None:
-        said = ""  # for a moment it seems to run, until its user code has failed
-        try:
-            broken.wait_running(within_s=2)
-        except UnavailableError as e:
-            said = str(e)
-        assert "the database is not there" in said
-
-    eventually_sync(check)
-    broken.kill()
-
-
-def test_nothing_is_left_after_the_block(tmp_path: Path) -> None:
-    with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(Small)
-        home = cluster.home
-    assert not home.exists()
-    assert not topology.launch.socket_root().exists()
-    assert left(topology.launch.topology_id) == []
-    with pytest.raises(UsageError):
-        _ = cluster.home
-
-
-def test_everything_ends_when_the_test_process_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "killed.py"
-    script.write_text(
-        "import sys, time\n"
-        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from numbers_topology import Small\n"
-        "from heronpy.testing import LocalCluster\n"
-        "with LocalCluster() as cluster:\n"
-        "    topology = cluster.submit(Small).wait_running()\n"
-        "    print(topology.launch.topology_id, cluster.home, flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    test_run = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert test_run.stdout is not None
-    topology_id, home = test_run.stdout.readline().split()
-    assert left(topology_id)
-    test_run.kill()
-    test_run.wait()
-    test_run.stdout.close()
-    eventually_sync(lambda: _empty(left(topology_id)))
-    assert not list(Path(home).glob("topologies/*/*/*/*"))
-    shutil.rmtree(home)  # the empty home directory is all that a killed process leaves
 
 
 def left(topology_id: str) -> list[int]:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from heron_tracker import TrackerConfig, create_app, local_state
 from keyed_count_topology import keyed_count_topology
-from numbers_topology import Numbers
+from numbers_topology import Small
 from test_tracker_state_managers import tracking
 
 from heronpy.proto import state_pb2
@@ -22,7 +22,7 @@ TOKEN = {"authorization": "Bearer swordfish"}
 @pytest.fixture
 async def tracker() -> AsyncIterator[tuple[httpx.AsyncClient, TopologyHandle]]:
     with LocalCluster() as cluster:
-        handle = cluster.submit(Numbers, name="numbers").wait_running()
+        handle = cluster.submit(Small, name="numbers").wait_running()
         app = create_app(TrackerConfig(statemgrs=(local_state(cluster.home),), token="swordfish", actions=True))
         async with (
             app.router.lifespan_context(app),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -36,6 +37,12 @@ def test_what_tasks_import_is_what_executors_are_asked_for() -> None:
     assert found - {"heronpy"} - optional == {name.partition(".")[0] for name in NEEDED}
 
 
+def without_tests() -> list[str]:
+    """A worker has imported all of them, and to read what they import takes seconds."""
+    tests = Path(__file__).parents[1]
+    return [path for path in sys.path if not Path(path).is_relative_to(tests)]
+
+
 def test_modules_that_are_imported_later_go_with_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "counting.py").write_text("import splitting\n")
     (tmp_path / "splitting.py").write_text("def words():\n    import suffixes\n")
@@ -46,9 +53,7 @@ def test_modules_that_are_imported_later_go_with_the_script(tmp_path: Path, monk
     (package / "__init__.py").write_text("")
     (package / "prices.csv").write_text("1")
     (package / "__pycache__" / "x.pyc").write_text("")
-    tests = Path(__file__).parents[1]  # a worker has imported all of them, and to read what they import takes seconds
-    others = [path for path in sys.path if not Path(path).is_relative_to(tests)]
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *others])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *without_tests()])
     main = type(sys)("__main__")
     main.__dict__.update(__file__=str(tmp_path / "counting.py"), __package__=None)
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -136,9 +141,9 @@ def test_modules_in_archives_on_the_path_go_unpacked(tmp_path: Path, monkeypatch
         parts.writestr("counting.py", "not the script")
     (tmp_path / "counting.py").write_text("def words():\n    import wheels\n")
     (tmp_path / "broken.zip").write_text("no archive")
-    monkeypatch.syspath_prepend(tmp_path / "parts.zip")
-    monkeypatch.syspath_prepend(tmp_path / "broken.zip")
-    monkeypatch.syspath_prepend(tmp_path)
+    first = [str(tmp_path / name) for name in ("", "broken.zip", "parts.zip")]
+    monkeypatch.setattr(sys, "path", [*first, *without_tests()])
+    importlib.invalidate_caches()
     main = type(sys)("__main__")
     main.__dict__.update(__file__=str(tmp_path / "counting.py"), __package__=None)
     monkeypatch.setitem(sys.modules, "__main__", main)
