@@ -116,9 +116,16 @@ class Place:
         )
 
     def __call__(
-        self, *args: str, command: tuple[str, ...] = (), env: Mapping[str, str] = {}, timeout_s: float = 600
+        self,
+        *args: str,
+        command: tuple[str, ...] = (),
+        env: Mapping[str, str] = {},
+        timeout_s: float = 600,
+        spark: bool | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        if not command and not env and args[0] != "run":  # whatever starts Spark is a process of its own
+        if spark is None:
+            spark = args[0] == "run"
+        if not command and not env and not spark:  # whatever starts Spark is a process of its own
             return heron_command("pipeline", *args, home=self.home, cwd=self.work, timeout_s=timeout_s)
         process = self.start(*args, command=command, env=env)
         try:
@@ -202,7 +209,7 @@ def test_the_next_run_computes_all_closed_batches_once_and_drops_duplicates(plac
     report = place.report  # type: ignore[attr-defined]  # see `place`
     assert (report["elements"], report["duplicates"], report["committed_watermark"]) == (40, 4, 103)
     assert report["batches"] == [100, 101, 102, 103]
-    again = place.answer("run", "Words", "--until", UNTIL, "--json")  # starts no Spark
+    again = json.loads(place.ok("run", "Words", "--until", UNTIL, "--json", spark=False))
     assert again["batches"] == []
     place.check_no_process_is_left()
 
@@ -319,8 +326,8 @@ def test_wrong_words_are_told_in_one_line(empty: Place) -> None:
         (2, ["backfill", "--from", "600", "--to", "60", "counts.py", "W"], "later than --from"),
         (2, ["reconcile", "--limit", "-1", "counts.py", "W"], "--limit"),
     ]:
-        empty.fails(code, *args, words=words)
-    done = empty("run", "counts.py")  # argparse's own message, and its own exit code
+        empty.fails(code, *args, words=words, spark=False)
+    done = empty("run", "counts.py", spark=False)  # argparse's own message, and its own exit code
     assert done.returncode == 2
     assert "the following arguments are required: name" in done.stderr
     assert not empty.job.exists()

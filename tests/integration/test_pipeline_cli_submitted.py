@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
-import sys
 from pathlib import Path
+
+from heron_command import heron_command
 
 from heronpy.pipeline.record import Record, read_record
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import find_by_name
 
-HERON = Path(sys.executable).with_name("heron")
 PROGRAM = """
 import sys
 from heronpy.connectors import ListSource
@@ -29,10 +28,7 @@ if __name__ == "__main__":
 
 
 def heron(place: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HERON_HOME": str(place / "home")}
-    return subprocess.run(
-        [HERON, *args], cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return heron_command(*args, home=place / "home", cwd=place)
 
 
 def reported(home: Path) -> Record | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from heron_command import heron_command
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 
 from heronpy.testing import LocalCluster, eventually_sync
@@ -26,12 +25,10 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
         eventually_sync(some)
         before = topology.wait_running().status()
         pids = topology.processes()
-        environ = {**os.environ, "HERON_HOME": str(cluster.home)}
 
         def update(tasks: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "heronpy.cli", "update", "keyed-count", "--containers", "1"]
-            command += ["--component-parallelism", tasks]
-            return subprocess.run(command, env=environ, text=True, capture_output=True, timeout=300, check=False)
+            words = ["update", "keyed-count", "--containers", "1", "--component-parallelism", tasks]
+            return heron_command(*words, home=cluster.home)
 
         refused = update("numbers:2")
         assert refused.returncode != 0
