@@ -74,7 +74,9 @@ def test_a_stream_manager_that_ends_in_order_is_replaced(chain: TopologyHandle, 
     assert everyone(chain) == {**before, "stmgr-2": everyone(chain)["stmgr-2"]}, "others died with it"
 
 
-@pytest.mark.parametrize(("process", "container"), [("tmaster", 0), ("metricsmgr-1", 1)])
+@pytest.mark.parametrize(
+    ("process", "container"), [("tmaster", 0), pytest.param("metricsmgr-1", 1, marks=pytest.mark.long)]
+)
 def test_data_flows_while_a_process_off_its_path_is_dead(
     chain: TopologyHandle, ledger: Ledger, process: str, container: int
 ) -> None:
@@ -101,7 +103,7 @@ def test_a_lost_container_is_placed_again(chain: TopologyHandle, ledger: Ledger,
         kill(chain, f"executor-{container}")
 
 
-@pytest.mark.parametrize("process", ["stmgr-1", "middle"])
+@pytest.mark.parametrize("process", ["stmgr-1", pytest.param("middle", marks=pytest.mark.long)])
 def test_a_process_that_stands_still_for_a_while_loses_nothing(
     chain: TopologyHandle, ledger: Ledger, process: str
 ) -> None:

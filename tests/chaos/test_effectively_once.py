@@ -31,13 +31,13 @@ def test_numbers_are_counted_once_without_any_failure(topology: TopologyHandle, 
     counted.wait_exact()
 
 
-LATER = ("source", "middle", "stmgr-2")
+LATER = ("source", "middle", "stmgr-1", "stmgr-2", "ckptmgr-1")
 """Which die with a container, or as others of their kind do."""
 
 
 @pytest.mark.parametrize(
     "process",
-    ["count", "stmgr-1", "ckptmgr-1", "tmaster", *(pytest.param(name, marks=pytest.mark.long) for name in LATER)],
+    ["count", "tmaster", *(pytest.param(name, marks=pytest.mark.long) for name in LATER)],
 )
 def test_numbers_are_counted_once_though_a_process_is_killed(
     topology: TopologyHandle, counted: Counted, process: str

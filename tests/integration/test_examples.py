@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,33 +12,32 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from heron_command import heron_command
 
 from heronpy.archive import Archive
 from heronpy.examples import demo, demo_state, random_word_count, results, rtac, rtac_events, word_count
 from heronpy.testing import eventually_sync
 
-HERON = Path(sys.executable).with_name("heron")
 Heron = Callable[..., str]
 
 
 @pytest.fixture
 def heron(tmp_path: Path) -> Iterator[Heron]:
     """Runs `heron …`, gives its output, and kills what was submitted."""
-    env = {**os.environ, "HERON_HOME": str(tmp_path / "home")}
+    home = tmp_path / "home"
     submitted: list[str] = []
 
     def run(*args: object) -> str:
-        command = [str(HERON), *map(str, args)]
         if args[0] == "submit":
             name = [*args[args.index("-") + 1 :], "Words"][0]  # the README's program names itself
             submitted.append(str(name))
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        done = heron_command(*map(str, args), home=home, cwd=Path.cwd())
+        assert done.returncode == 0, f"{args}: {done.stdout}{done.stderr}"
         return done.stdout
 
     yield run
     for name in submitted:
-        subprocess.run([str(HERON), "kill", name], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        heron_command("kill", name, home=home)
 
 
 def command_of(module: object) -> list[str]:
@@ -70,6 +68,7 @@ def test_word_count_over_two_containers_counts_exactly_as_the_shell_does(heron: 
     demo.verify(demo.counted(output), demo.expected_counts(path) + demo.expected_counts(other))
 
 
+@pytest.mark.long  # tests/unit/test_examples_rtac.py shows the same in the simulator
 def test_rtac_counts_the_different_users_of_every_second_and_event_exactly(heron: Heron, tmp_path: Path):
     events = list(rtac_events.random_events(5000, users=40, seconds=7, seed=11))
     path = tmp_path / "events.jsonl"

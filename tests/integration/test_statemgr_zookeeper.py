@@ -53,7 +53,10 @@ def open_on(
 
 
 class TestZookeeperStateManager(StatemgrKit):
-    pass
+    long = (  # those with many processes: owners whose session ends, and their successors, are below, too
+        "test_of_many_processes_exactly_one_succeeds_after_the_owner_was_killed",
+        "test_a_child_process_does_not_keep_its_parents_node",
+    )
 
 
 @pytest.fixture

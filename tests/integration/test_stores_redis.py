@@ -26,6 +26,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class TestRedisStore(ServedStoresKit):
+    long = (  # those with many writers: those of SQLite are as many
+        "test_concurrent_writers_lose_nothing",
+        "test_replacing_and_dropping_while_writers_run_leaves_what_was_meant",
+    )
+
     @pytest.fixture
     def server(self, server: RedisServer) -> RedisServer:
         return server

@@ -1,13 +1,17 @@
-"""RTAC's parsing and its generator."""
+"""RTAC: its parsing, its generator, and its counts in the simulator."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+from heronpy.examples import results, rtac
 from heronpy.examples.rtac import event_of
-from heronpy.examples.rtac_events import KINDS, random_events
+from heronpy.examples.rtac_events import KINDS, random_events, write_events
+from heronpy.testing import Simulator
 
 
 def test_an_event_is_its_user_kind_and_whole_second():
@@ -49,3 +53,19 @@ def test_generated_events_are_the_same_for_a_seed_in_order_of_time_and_valid():
     assert all(0 <= user < 20 for user, _, _ in parsed)
     assert len({second for _, _, second in parsed}) == 5
     assert [e["timestamp"] for e in events] == sorted(e["timestamp"] for e in events)
+
+
+def test_the_different_users_of_every_second_and_event_are_counted_exactly(tmp_path: Path):
+    events, path, output = list(random_events(2000, users=40, seconds=7, seed=11)), tmp_path / "e", tmp_path / "numbers"
+    write_events(path, iter(events))
+    with path.open("a") as f:
+        f.write("this is not an event\n")
+    users = defaultdict(set)
+    for event in events:
+        users[int(event["timestamp"]), event["event"]].add(event["user_id"])
+    tasks = ["--spouts", "2", "--distributors", "2", "--user-counts", "2", "--aggregators", "2"]
+    argv = ["Active", "--input", str(path), "--output", str(output), *tasks]
+    with Simulator(rtac.topology(rtac.arguments_of(argv))) as simulator:
+        simulator.run(until=lambda: set(results.finished(output)) == {0, 1}, seconds=120)
+    rows = {(int(second), event): int(count) for second, event, count in results.read_results(output)}
+    assert rows == {key: len(of) for key, of in users.items()}
