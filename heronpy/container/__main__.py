@@ -18,7 +18,7 @@ from heronpy.container.codes import packing_plan
 from heronpy.environment import install
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UntrustedError
 from heronpy.executor import ReplacedError, remove_record, take_incarnation
-from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, python_module
+from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, engine_process, python_module
 from heronpy.plan import CodeVersion
 from heronpy.proto import state_pb2
 from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
@@ -48,7 +48,7 @@ def main() -> None:
             raise
         say(f"incarnation {ours[INCARNATION_ENV]} runs in {launch.dir}")
         where = ("--dir", str(launch.dir), "--container", str(container))
-        command = python_module("heronpy.container.executor", *where)
+        command = engine_process("heronpy.container.executor", *where)
         # The same process: the cluster's signals and its exit code are the executor's.
         os.execve(command[0], command, child_environment(launch, EXECUTOR, **ours))
 

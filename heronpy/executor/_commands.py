@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heronpy.executor._stored_logs import STORE_S
-from heronpy.host import INSTANCE_ENV, python_module
+from heronpy.host import INSTANCE_ENV, engine_process
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
 
@@ -51,20 +51,20 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
     # The engine's own processes compute nothing: a thread pool per core would only cost start-up time.
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     metricsmgr = Command(
-        f"metricsmgr-{container}", python_module("heronpy.metricsmgr", *where), METRICS_STAGE, one_thread
+        f"metricsmgr-{container}", engine_process("heronpy.metricsmgr", *where), METRICS_STAGE, one_thread
     )
     engine = [metricsmgr]
     if launch.checkpoints:
         engine.append(
-            Command(f"ckptmgr-{container}", python_module("heronpy.ckptmgr", *where), CHECKPOINT_STAGE, one_thread)
+            Command(f"ckptmgr-{container}", engine_process("heronpy.ckptmgr", *where), CHECKPOINT_STAGE, one_thread)
         )
     if launch.config.shell.enabled:
         engine.append(
-            Command(f"heron-shell-{container}", python_module("heronpy.shell", *where), SHELL_STAGE, one_thread)
+            Command(f"heron-shell-{container}", engine_process("heronpy.shell", *where), SHELL_STAGE, one_thread)
         )
     if packed is None:
-        return Command("tmaster", python_module("heronpy.tmaster", *where), ENGINE_STAGE, one_thread), *engine
-    stmgr = Command(packed.stmgr_id, python_module("heronpy.stmgr", *where), ENGINE_STAGE, one_thread)
+        return Command("tmaster", engine_process("heronpy.tmaster", *where), ENGINE_STAGE, one_thread), *engine
+    stmgr = Command(packed.stmgr_id, engine_process("heronpy.stmgr", *where), ENGINE_STAGE, one_thread)
     # User code may use all cores for its linear algebra. But OpenBLAS, which numpy loads, lets a thread per core spin
     # for 2**28 cycles before it sleeps, at every start: 50 ms of CPU for each core but one.
     spin = os.environ.get("OPENBLAS_THREAD_TIMEOUT", "20")
@@ -72,7 +72,7 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
     code = plan.code_of(container)
     own = () if code is None else ("--code", code.version, *(f"--path={path}" for path in code.package_paths))
     instances = (
-        Command(id, python_module("heronpy.instance", *where, "--instance", id, *own), env={INSTANCE_ENV: id, **env})
+        Command(id, engine_process("heronpy.instance", *where, "--instance", id, *own), env={INSTANCE_ENV: id, **env})
         for id in (instance.instance_id(container) for instance in packed.instances)
     )
     return stmgr, *engine, *instances

@@ -24,6 +24,7 @@ from heronpy.host._environment import (
     SUPERVISES_SERVICE_ENV,
     TOPOLOGY_ENV,
     child_environment,
+    engine_process,
     python_module,
 )
 from heronpy.host._files import (
@@ -60,6 +61,7 @@ __all__ = [
     "begin_submission",
     "child_environment",
     "end_submission",
+    "engine_process",
     "find_by_environment",
     "forget_pid",
     "heartbeat_path",

@@ -30,6 +30,11 @@ def python_module(module: str, *args: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *args)
 
 
+def engine_process(module: str, *args: str) -> tuple[str, ...]:
+    """The same for a module that calls `heronpy.runtime.main`, which so takes less CPU to start."""
+    return python_module("heronpy.start", module, *args)
+
+
 def child_environment(launch: Launch, process: str, **ours: str) -> dict[str, str]:
     """The caller's environment for a process of the topology: without what only concerned the caller or is secret,
     with `ours`.

@@ -85,6 +85,7 @@ def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
     # What was imported stays until the end. To look through it for garbage is useless, and when Python ends, which does
     # so several times, it takes a fifth of the CPU of a short-lived process.
     gc.freeze()
+    gc.enable()  # see `heronpy.start`
     try:
         uvloop.run(_serve(make))
     except HeronError as e:

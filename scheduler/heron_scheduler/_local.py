@@ -32,6 +32,7 @@ from heronpy.host import (
     TOPOLOGY_ENV,
     HostProcess,
     child_environment,
+    engine_process,
     find_by_environment,
     heartbeat_path,
     is_killed,
@@ -39,7 +40,6 @@ from heronpy.host import (
     mark_killed,
     open_out,
     prepare_heartbeat,
-    python_module,
     sweep,
 )
 from heronpy.limits import remove_cgroups
@@ -236,7 +236,7 @@ class LocalScheduler(Scheduler):
                 ours[HEARTBEAT_ENV] = str(heartbeat)
             with open_out(launch.log_dir(container) / "executor.out") as out:
                 child = subprocess.Popen(
-                    python_module("heronpy.executor", "--dir", str(launch.dir), "--container", str(container)),
+                    engine_process("heronpy.executor", "--dir", str(launch.dir), "--container", str(container)),
                     cwd=launch.container_dir(container),
                     env=child_environment(launch, EXECUTOR, **ours),
                     stdin=subprocess.DEVNULL,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from heronpy.host import engine_process
 
 OF_FEW = frozenset({"cloudpickle", "cryptography", "kazoo", "prometheus_client", "pyarrow", "rich", "typer", "yaml"})
 """For what few processes do, or do later: the module that needs one of them imports it there."""
@@ -43,3 +46,35 @@ def test_a_command_that_asks_no_process_does_not_load_what_asks_one(tmp_path: Pa
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "typer" in loaded
     assert not {"cloudpickle", "cryptography", "grpc", "kazoo", "numpy", "uvicorn"} & loaded
+
+
+PROBE = """
+import asyncio, gc, json, sys
+from heronpy.runtime import main
+
+imported = gc.isenabled()
+
+class Probe:
+    def __init__(self):
+        self.started = asyncio.Event()
+    async def run(self):
+        print(json.dumps([__name__, sys.argv[1:], imported, gc.isenabled()]))
+
+async def make():
+    return Probe()
+
+if __name__ == "__main__":
+    main(make, name="probe")
+"""
+
+
+def test_a_process_looks_for_garbage_when_it_has_imported_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text(PROBE)
+    done = subprocess.run(
+        engine_process("probe", "--dir", "D"),
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == ["__main__", ["--dir", "D"], False, True]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from heronpy.config import EngineConfig
+from heronpy.host import engine_process
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.proto import topology_pb2
 from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
@@ -82,7 +82,7 @@ class EngineProcess:
 
     def __init__(self, name: str, launch: Launch, container: int) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", f"heronpy.{name}", "--dir", str(launch.dir), "--container", str(container)],
+            engine_process(f"heronpy.{name}", "--dir", str(launch.dir), "--container", str(container)),
             env={**os.environ, PARENT_ENV: str(os.getpid()), "HERON_TOPOLOGY_ID": launch.topology_id},
             stdin=subprocess.DEVNULL,
         )
