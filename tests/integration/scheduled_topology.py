@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import uuid
 from collections.abc import Iterator
@@ -35,9 +34,6 @@ heron_scheduler.launch_service(Launch.load(sys.argv[1]))
 
 KILL = SUBMIT.replace("launch_service", "kill")
 
-HEARTBEAT_TIMEOUT_MS = 120_000
-"""Long, so that nobody is taken for hung who is only slow."""
-
 
 def plan(*containers: int) -> PackingPlan:
     return PackingPlan("plan", tuple(ContainerPacking(id, (), Resources(0, 0, 0)) for id in containers))
@@ -54,19 +50,6 @@ class Topology:
         state = state_pb2.ExecutionState(topology=self.launch.topology, topology_id=self.launch.topology_id)
         self.statemgr.set(Kind.PACKINGPLANS, self.launch.topology, packing.to_proto().SerializeToString())
         self.statemgr.set(Kind.EXECUTIONSTATE, self.launch.topology, state.SerializeToString())
-
-    def start(self, *containers: int) -> None:
-        """Submit it with these containers, and wait until they and container 0 run."""
-        self.submitted(plan(*containers))
-        heron_scheduler.launch_service(self.launch)
-        self.executors(0, *containers)
-
-    def whole(self) -> Topology:
-        """It has one service and all of its executors, whatever a test has done to them."""
-        heron_scheduler.ensure_service(self.launch)
-        self.service()
-        self.executors(0, 1, 2)
-        return self
 
     def processes(self, kind: str) -> list[tuple[HostProcess, dict[str, str]]]:
         return list(find_by_environment({TOPOLOGY_ENV: self.launch.topology_id, PROCESS_ENV: kind}))
@@ -116,40 +99,46 @@ class Topology:
         return found + [str(path) for path in (self.launch.dir, self.launch.socket_root()) if path.exists()]
 
 
-@contextlib.contextmanager
-def topology_in(directory: Path, heartbeat_timeout_ms: int) -> Iterator[Topology]:
-    """A topology that nobody has submitted yet; at the end of the block none of its processes is left."""
+@pytest.fixture
+def heartbeat_timeout_ms() -> int:
+    """Long, so that nobody is taken for hung who is only slow."""
+    return 120_000
+
+
+HANGS_FOUND_SOON = pytest.mark.parametrize("heartbeat_timeout_ms", [3000])
+
+
+@pytest.fixture
+def topology(tmp_path: Path, heartbeat_timeout_ms: int) -> Iterator[Topology]:
     launch = Launch(
         topology="words",
         topology_id=f"words-{uuid.uuid4().hex}",
         cluster="local",
         role="me",
         environ="default",
-        statemgr=StatemgrSpec(root=str(directory / "state")),
-        dir=directory / "words",
+        statemgr=StatemgrSpec(root=str(tmp_path / "state")),
+        dir=tmp_path / "words",
         config=EngineConfig(
             executor=ExecutorConfig(
-                restart_backoff_ms=50,
-                restart_backoff_max_ms=500,
-                stop_timeout_ms=1000,
-                heartbeat_timeout_ms=heartbeat_timeout_ms,
+                restart_backoff_ms=50, stop_timeout_ms=1000, heartbeat_timeout_ms=heartbeat_timeout_ms
             )
         ),
     )
     launch.save()
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
-    with open_statemgr(launch.statemgr) as statemgr:
-        try:
-            yield Topology(launch, statemgr)
-        finally:
-            for process, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id}):
-                process.send(signal.SIGKILL)
+    statemgr = open_statemgr(launch.statemgr)
+    yield Topology(launch, statemgr)
+    for process, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id}):
+        process.send(signal.SIGKILL)
+    statemgr.close()
 
 
 @pytest.fixture
-def topology(tmp_path: Path) -> Iterator[Topology]:
-    with topology_in(tmp_path, HEARTBEAT_TIMEOUT_MS) as made:
-        yield made
+def running(topology: Topology) -> Topology:
+    topology.submitted(plan(1, 2))
+    heron_scheduler.launch_service(topology.launch)
+    topology.executors(0, 1, 2)
+    return topology
 
 
 def equal(found: object, expected: object) -> None:

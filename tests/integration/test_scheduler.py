@@ -7,14 +7,13 @@ import dataclasses
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import grpc.aio
 import heron_scheduler
 import pytest
 import scheduled_topology
 from heron_scheduler import ContainerPhase
-from scheduled_topology import HEARTBEAT_TIMEOUT_MS, Topology, equal, plan, topology_in
+from scheduled_topology import HANGS_FOUND_SOON, Topology, equal, plan
 
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.host import (
@@ -27,28 +26,8 @@ from heronpy.security import SCHEDULER
 from heronpy.statemgr import Kind
 from heronpy.testing import eventually_sync
 
+heartbeat_timeout_ms, running = scheduled_topology.heartbeat_timeout_ms, scheduled_topology.running
 topology = scheduled_topology.topology
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    """One topology for all tests that leave it running."""
-    with topology_in(tmp_path_factory.mktemp("shared"), HEARTBEAT_TIMEOUT_MS) as made:
-        made.start(1, 2)
-        yield made
-
-
-@pytest.fixture
-def running(shared: Topology) -> Topology:
-    return shared.whole()
-
-
-@pytest.fixture(scope="module")
-def watchful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    """One whose hung processes are found soon."""
-    with topology_in(tmp_path_factory.mktemp("watchful"), 3000) as made:
-        made.start(1, 2)
-        yield made
 
 
 def test_the_service_answers_and_every_container_has_an_executor(running: Topology) -> None:
@@ -92,36 +71,33 @@ def test_executors_survive_their_service_and_the_next_one_adopts_them(running: T
     assert running.executors(0, 1, 2)[2] != before[2]
 
 
-def restarts(topology: Topology) -> int:
-    """How often its service has been started again."""
-    record = service_record(topology.launch)
-    assert record is not None
-    return record.restarts
-
-
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_dead_service_comes_back_without_any_command(running: Topology, signum: int) -> None:
-    executors, first, before = running.executors(0, 1, 2), running.service(), restarts(running)
+    executors, first = running.executors(0, 1, 2), running.service()
     first.send(signum)
     running.replaced(first)
     assert running.executors(0, 1, 2) == executors
-    assert restarts(running) == before + 1
+    record = service_record(running.launch)
+    assert record is not None
+    assert record.restarts == 1
     executors[2].send(signal.SIGKILL)  # and supervises again
     eventually_sync(lambda: equal(executors[2].alive, False))
     assert running.executors(0, 1, 2)[2] != executors[2]
 
 
-def test_a_stopped_service_is_replaced(watchful: Topology) -> None:
-    first = watchful.whole().service()
+@HANGS_FOUND_SOON
+def test_a_stopped_service_is_replaced(running: Topology) -> None:
+    first = running.service()
     first.send(signal.SIGSTOP)
-    watchful.replaced(first)
+    running.replaced(first)
 
 
-def test_a_stopped_executor_is_replaced(watchful: Topology) -> None:
-    first = watchful.whole().executors(0, 1, 2)[1]
+@HANGS_FOUND_SOON
+def test_a_stopped_executor_is_replaced(running: Topology) -> None:
+    first = running.executors(0, 1, 2)[1]
     first.send(signal.SIGSTOP)
     eventually_sync(lambda: equal(first.alive, False))
-    assert watchful.executors(0, 1, 2)[1] != first
+    assert running.executors(0, 1, 2)[1] != first
 
 
 @pytest.mark.parametrize("dead", [(0,), pytest.param((0, 1), marks=pytest.mark.long)])
@@ -156,11 +132,8 @@ def test_a_service_is_asked_also_where_its_pid_is_not_to_be_seen(running: Topolo
     location = state_pb2.SchedulerLocation.FromString(value)
     location.pid = 1 << 22  # as of a service on another host: larger than any pid here
     running.statemgr.set(Kind.SCHEDULERS, running.launch.topology, location.SerializeToString())
-    try:
-        heron_scheduler.restart(running.launch, 1)
-        assert running.service() == service
-    finally:
-        running.statemgr.set(Kind.SCHEDULERS, running.launch.topology, value)
+    heron_scheduler.restart(running.launch, 1)
+    assert running.service() == service
 
 
 def test_a_restart_replaces_one_container_and_leaves_the_others_alone(running: Topology) -> None:

@@ -27,17 +27,12 @@ from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, container_node
 from heronpy.testing import eventually_sync
 
+heartbeat_timeout_ms, running = scheduled_topology.heartbeat_timeout_ms, scheduled_topology.running
 topology = scheduled_topology.topology
 
 
-@pytest.fixture
-def running(topology: Topology) -> Topology:
-    topology.start(1)
-    return topology
-
-
 def test_a_topology_that_is_being_killed_ends_by_itself_and_is_not_revived(running: Topology) -> None:
-    processes = [running.service(), *running.executors(0, 1).values()]
+    processes = [running.service(), *running.executors(0, 1, 2).values()]
     mark_killed(running.launch.dir)
     eventually_sync(lambda: equal([p for p in processes if p.alive], []))
     assert not heron_scheduler.revive(running.launch)
@@ -96,7 +91,8 @@ def test_a_kill_without_a_service_leaves_nothing(running: Topology) -> None:
     assert running.left() == []
 
 
-def test_a_kill_with_a_stuck_service_leaves_nothing(running: Topology) -> None:
+def test_a_kill_with_a_stuck_service_leaves_nothing(running: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heron_scheduler._client._ASK_TIMEOUT_S", 2.0)
     running.service().send(signal.SIGSTOP)
     heron_scheduler.kill(running.launch)
     assert running.left() == []
@@ -121,9 +117,9 @@ def test_a_kill_ends_no_process_that_only_has_the_pid_of_its_service(
 
 
 def test_a_kill_whose_caller_dies_is_brought_to_its_end(running: Topology) -> None:
-    executors = running.executors(0, 1)
+    executors = running.executors(0, 1, 2)
     caller = subprocess.Popen([sys.executable, "-c", KILL, str(running.launch.dir)])
-    eventually_sync(lambda: equal(executors[1].alive, False))
+    eventually_sync(lambda: equal(executors[2].alive, False))
     caller.kill()
     caller.wait()
     eventually_sync(lambda: equal(running.left(), []))

@@ -17,7 +17,7 @@ from heronpy.runtime import Launch
 from heronpy.statemgr import Kind
 from heronpy.testing import eventually
 
-topology = scheduled_topology.topology
+heartbeat_timeout_ms, topology = scheduled_topology.heartbeat_timeout_ms, scheduled_topology.topology
 
 
 def test_an_update_starts_added_containers_and_ends_removed_ones(topology: Topology) -> None:
