@@ -25,7 +25,7 @@ KINDS = {"spout", "bolt", "stmgr", "other"}
 
 def bench(*args: str) -> dict[str, Any]:
     done = subprocess.run(
-        [str(HERON), "bench", "--json", "--seconds", "1.5", "--warm-up", "0.5", *args],
+        [str(HERON), "bench", "--json", "--seconds", "0.8", "--warm-up", "0.3", *args],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -46,7 +46,7 @@ def check_consistent(report: dict[str, Any]) -> None:
     assert report["tuples_per_core_s"] == pytest.approx(1e6 / report["cpu_us_per_tuple"]["total"], rel=0.01)
     assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p99"] <= report["latency_ms"]["p999"]
     assert all(20 < mb < 2000 for mb in report["rss_mb"].values())
-    assert report["config"]["seconds"] == 1.5
+    assert report["config"]["seconds"] == 0.8
     assert report["machine"]["cores"] >= 1
 
 

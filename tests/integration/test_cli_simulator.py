@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+from heron_command import heron_command
 
 TOPOLOGY = """
 import os
@@ -85,20 +86,8 @@ class Failing(Topology):
 
 
 def simulate(script: Path, cls: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "heronpy.cli",
-        "submit",
-        "--simulator",
-        "--seconds",
-        "1",
-        *options,
-        "local",
-        str(script),
-        cls,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=script.parent, check=False)
+    words = ["submit", "--simulator", "--seconds", "1", *options, "local", str(script), cls]
+    return heron_command(*words, home=script.parent / "home", cwd=script.parent)
 
 
 def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ class WordCount(Topology):
 """
 
 
+QUICK_METRICS = ("--config-property", "heron.metrics.export.interval.ms=300")
+
+
 class Heron:
     """The command `heron` with a home of its own."""
 
@@ -56,6 +59,8 @@ class Heron:
         self.home = home
         self.file = work / "wordcount.py"
         self.file.write_text(TOPOLOGY)
+        self.said = self.shown = ""
+        """By the command that has submitted it, and by `heron status --json` right afterwards."""
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -104,6 +109,24 @@ def heron(tmp_path: Path) -> Iterator[Heron]:
         raise AssertionError(f"{launch_file} is left")
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Heron]:
+    command = Heron(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("work"))
+    yield command
+    for launch in running(command.home):
+        heron_scheduler.kill(launch)
+
+
+@pytest.fixture
+def flowing(place: Heron) -> Heron:
+    """One in whose home WordCount runs; the one that the test before has left, if it has left one."""
+    if not running(place.home):
+        done = place("submit", "--wait", "--timeout", "240", *QUICK_METRICS, "local", str(place.file), "WordCount")
+        assert done.returncode == 0, done.stderr
+        place.said, place.shown = done.stdout, place.ok("status", "WordCount", "--json")
+    return place
+
+
 def one_line(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     """It failed with this exit code and a single line on stderr that has these words in it."""
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
@@ -139,18 +162,6 @@ def test_a_topology_is_submitted_listed_shown_and_killed(heron: Heron) -> None:
     assert heron.ok("kill", "WordCount") == "killed WordCount\n"
     heron.check_nothing_is_left()
     one_line(heron("status", "WordCount"), 3, "no topology 'WordCount' runs")
-
-
-def test_a_taken_name_and_a_container_that_does_not_exist_are_refused_and_nothing_is_touched(heron: Heron) -> None:
-    assert heron.submit().returncode == 0
-    (before,) = running(heron.home)
-    one_line(heron.submit(), 4, "already running", "heron kill local/")
-    one_line(heron("submit", "local/other", str(heron.file), "WordCount"), 4, "already running")
-    one_line(heron("restart", "WordCount", "7"), 3, "no container 7")
-    one_line(heron("restart", "WordCount", "x"), 2, "must be a number")
-    (after,) = running(heron.home)
-    assert after == before
-    assert heron.ok("restart", "WordCount", "0") == "restarted container 0 of WordCount\n"
 
 
 def test_of_two_submits_of_one_name_at_the_same_time_exactly_one_succeeds(heron: Heron) -> None:
@@ -307,8 +318,30 @@ def test_a_reader_that_goes_away_is_no_error(heron: Heron) -> None:
     process.wait(timeout=300)
 
 
-def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_path: Path) -> None:
-    assert heron.submit().returncode == 0
+def test_wait_returns_when_tuples_flow_and_says_how_far_it_is(flowing: Heron) -> None:
+    heron = flowing
+    assert "containers 1/1, instances 3/3, tuples flow" in heron.said
+    assert "submitted WordCount" in heron.said.splitlines()[-1]
+    totals = {c["name"]: c["totals"] for c in json.loads(heron.shown)["components"]}
+    assert totals["words"]["emit"] > 0
+    assert totals["counts"]["execute"] > 0
+    assert "counting starts" in heron.ok("logs", "WordCount", "container_1_counts_3")
+
+
+def test_a_taken_name_and_a_container_that_does_not_exist_are_refused_and_nothing_is_touched(flowing: Heron) -> None:
+    heron = flowing
+    (before,) = running(heron.home)
+    one_line(heron.submit(), 4, "already running", "heron kill local/")
+    one_line(heron("submit", "local/other", str(heron.file), "WordCount"), 4, "already running")
+    one_line(heron("restart", "WordCount", "7"), 3, "no container 7")
+    one_line(heron("restart", "WordCount", "x"), 2, "must be a number")
+    (after,) = running(heron.home)
+    assert after == before
+    assert heron.ok("restart", "WordCount", "0") == "restarted container 0 of WordCount\n"
+
+
+def test_logs_are_shown_and_followed_and_lead_nowhere_else(flowing: Heron, tmp_path: Path) -> None:
+    heron = flowing
     (launch,) = running(heron.home)
 
     def the_master_logs() -> None:
@@ -337,20 +370,6 @@ def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_pat
     assert follower.stdout.readline() == "five\n"
     heron.ok("kill", "WordCount")
     assert follower.wait(timeout=300) == 0
-
-
-QUICK_METRICS = ("--config-property", "heron.metrics.export.interval.ms=300")
-
-
-def test_wait_returns_when_tuples_flow_and_says_how_far_it_is(heron: Heron) -> None:
-    done = heron("submit", "--wait", "--timeout", "240", *QUICK_METRICS, "local", str(heron.file), "WordCount")
-    assert done.returncode == 0, done.stderr
-    assert "containers 1/1, instances 3/3, tuples flow" in done.stdout
-    assert "submitted WordCount" in done.stdout.splitlines()[-1]
-    totals = {c["name"]: c["totals"] for c in json.loads(heron.ok("status", "WordCount", "--json"))["components"]}
-    assert totals["words"]["emit"] > 0
-    assert totals["counts"]["execute"] > 0
-    assert "counting starts" in heron.ok("logs", "WordCount", "container_1_counts_3")
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
@@ -19,18 +19,59 @@ from heronpy.testing import LocalCluster, TopologyHandle, eventually
 TOKEN = {"authorization": "Bearer swordfish"}
 
 
-@pytest.fixture
-async def tracker() -> AsyncIterator[tuple[httpx.AsyncClient, TopologyHandle]]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
     with LocalCluster() as cluster:
-        handle = cluster.submit(Small, name="numbers").wait_running()
-        app = create_app(TrackerConfig(statemgrs=(local_state(cluster.home),), token="swordfish", actions=True))
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url="http://localhost", headers=TOKEN, timeout=120
-            ) as client,
-        ):
-            yield client, handle
+        yield cluster
+
+
+@pytest.fixture
+async def tracker(cluster: LocalCluster) -> AsyncIterator[tuple[httpx.AsyncClient, TopologyHandle]]:
+    """The one that the test before has left, if it has left one."""
+    handle = next(iter(cluster.topologies()), None) or cluster.submit(Small, name="numbers")
+    handle.wait_running()
+    app = create_app(TrackerConfig(statemgrs=(local_state(cluster.home),), token="swordfish", actions=True))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost", headers=TOKEN, timeout=120
+        ) as client,
+    ):
+        yield client, handle
+
+
+async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
+    tracker: tuple[httpx.AsyncClient, TopologyHandle],
+) -> None:
+    client, handle = tracker
+    launch = handle.launch
+    with open_statemgr(launch.statemgr) as state:
+        raw = state.get(Kind.EXECUTIONSTATE, "numbers")
+        assert raw is not None
+        planted = state_pb2.ExecutionState.FromString(raw)
+        planted.topology, planted.topology_id = "planted", "planted-by-somebody-else"
+        state.set(Kind.TOPOLOGIES, "planted", state.get(Kind.TOPOLOGIES, "numbers") or b"")
+        state.set(Kind.EXECUTIONSTATE, "planted", planted.SerializeToString())
+        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/planted"
+
+        async def seen() -> None:
+            found = {
+                "cluster": launch.cluster,
+                "environ": launch.environ,
+                "topology": "planted",
+                "component": "numbers",
+            }
+            answer = await client.get("/topologies/metrics", params=found)
+            assert answer.status_code == 503
+            assert "is the directory of another topology" in answer.text
+
+        await eventually(seen)
+        answer = await client.post(f"{place}/kill")
+        assert answer.status_code == 503
+        assert "is the directory of another topology" in answer.text
+        assert handle.processes()["stmgr-1"] > 0
+        for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
+            state.delete(kind, "planted")
 
 
 async def test_a_topology_is_paused_resumed_restarted_and_killed(
@@ -90,37 +131,3 @@ async def test_a_topology_whose_last_checkpoint_fails_is_killed_by_force_only(tm
             killed = await client.post(f"{place}/kill", params={"force": "true"})
             assert (killed.status_code, killed.json()["status"]) == (200, "Killed")
         assert not launch.dir.exists()
-
-
-async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
-    tracker: tuple[httpx.AsyncClient, TopologyHandle],
-) -> None:
-    client, handle = tracker
-    launch = handle.launch
-    with open_statemgr(launch.statemgr) as state:
-        raw = state.get(Kind.EXECUTIONSTATE, "numbers")
-        assert raw is not None
-        planted = state_pb2.ExecutionState.FromString(raw)
-        planted.topology, planted.topology_id = "planted", "planted-by-somebody-else"
-        state.set(Kind.TOPOLOGIES, "planted", state.get(Kind.TOPOLOGIES, "numbers") or b"")
-        state.set(Kind.EXECUTIONSTATE, "planted", planted.SerializeToString())
-        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/planted"
-
-        async def seen() -> None:
-            found = {
-                "cluster": launch.cluster,
-                "environ": launch.environ,
-                "topology": "planted",
-                "component": "numbers",
-            }
-            answer = await client.get("/topologies/metrics", params=found)
-            assert answer.status_code == 503
-            assert "is the directory of another topology" in answer.text
-
-        await eventually(seen)
-        answer = await client.post(f"{place}/kill")
-        assert answer.status_code == 503
-        assert "is the directory of another topology" in answer.text
-        assert handle.processes()["stmgr-1"] > 0
-        for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
-            state.delete(kind, "planted")
