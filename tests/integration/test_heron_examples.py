@@ -10,6 +10,8 @@ from finite_topology import ALARM_EVERY, EVENTS, MESSAGES, NUMBERS, ROUNDS, WORD
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
+pytestmark = pytest.mark.long  # test_metrics_topology.py counts in processes, test_cli_simulator.py groups by user code
+
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 
 

@@ -103,6 +103,7 @@ def test_the_other_components_stay_as_they_are(cluster: LocalCluster, levels: To
     assert "-> DEBUG" not in other()
 
 
+@pytest.mark.long  # as below, where the Topology Master is killed with it
 def test_an_instance_that_was_killed_comes_back_with_the_level(cluster: LocalCluster, levels: TopologyHandle) -> None:
     set_level(cluster, "ticking", "DEBUG")
     eventually_sync(logs(logs_from_now(levels, SPOUT), "own debug"))

@@ -51,7 +51,8 @@ def test_ten_instances_in_three_containers_run_soon_cost_little_and_end_at_once(
 
 
 @pytest.mark.parametrize(
-    "after_s", [pytest.param(0.0, marks=pytest.mark.long), 0.3, pytest.param(1.0, marks=pytest.mark.long)]
+    "after_s",
+    [pytest.param(s, marks=pytest.mark.long) for s in (0.0, 0.3, 1.0)],  # test_scheduler_kills.py kills earlier
 )
 def test_a_topology_that_is_killed_while_it_starts_leaves_nothing(after_s: float) -> None:
     with LocalCluster() as cluster:

@@ -193,6 +193,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long  # as above, where modules are imported late, too; test_loader.py has scripts
 def test_what_a_script_s_functions_import_when_they_are_called_goes_with_its_topology(tmp_path: Path) -> None:
     library, elsewhere = tmp_path / "library", tmp_path / "elsewhere"
     for directory in (library, elsewhere):

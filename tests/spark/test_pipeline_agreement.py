@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.spark]
 
 BEGIN_S = 1_700_000_000
 BATCH_S = 20
-EXAMPLES = 40 if os.environ.get("HERON_LONG") else 4
+EXAMPLES = 40 if os.environ.get("HERON_LONG") else 2
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # an example takes seconds: it is not made smaller
 RUNNING = ("reduce_by_key", "count_by_key")
 

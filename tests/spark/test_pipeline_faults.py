@@ -183,7 +183,7 @@ def test_a_batch_with_damaged_input_is_not_done_and_all_others_are(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.parametrize("damage", [flip, pytest.param(cut, marks=pytest.mark.long)])
 def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(
     tmp_path: Path, damage: Callable[[Path], None]
 ):

@@ -150,7 +150,13 @@ def windows(rows: list[tuple[Any, int]], config: WindowConfig) -> dict[int, list
     return made
 
 
-@pytest.mark.parametrize("config", [WindowConfig(15, 15), WindowConfig(20, 7)], ids=["tumbling", "sliding"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(WindowConfig(15, 15), id="tumbling", marks=pytest.mark.long),
+        pytest.param(WindowConfig(20, 7), id="sliding"),
+    ],
+)
 def test_windows_that_cross_batches_are_whole(tmp_path: Path, config: WindowConfig) -> None:
     builder = Builder()
     lines = builder.new_source(Lists(*LINES))

@@ -51,21 +51,27 @@ def test_data_flows_while_the_topology_master_is_dead_that_was_there_when_a_stre
     assert run(6, faults).ledger.open == []
 
 
-@pytest.mark.parametrize("seed", [1])
-@pytest.mark.parametrize("mode", [{}, {"checkpoints": True}, {"at_least_once": True}])
+MODES: list[dict[str, bool]] = [{}, {"checkpoints": True}, {"at_least_once": True}]
+REPLACED: list[Schedule] = [
+    [(3.0, Replace(2, 1.0))],
+    [(3.0, Replace(1, 0.1)), (4.0, Kill("tmaster-0", 2.0))],
+    [(3.0, Replace(1, 2.0)), (3.1, Kill("stmgr-2", 0.2)), (7.0, Replace(2, 0.5))],
+    [(3.0, StateAway(4.0)), (3.1, Replace(2, 0.5))],
+]
+
+
 @pytest.mark.parametrize(
-    "faults",
-    [
-        [(3.0, Replace(2, 1.0))],
-        [(3.0, Replace(1, 0.1)), (4.0, Kill("tmaster-0", 2.0))],
-        [(3.0, Replace(1, 2.0)), (3.1, Kill("stmgr-2", 0.2)), (7.0, Replace(2, 0.5))],
-        [(3.0, StateAway(4.0)), (3.1, Replace(2, 0.5))],
+    ("faults", "mode"),
+    [  # each of both once or twice; the others take long
+        pytest.param(faults, mode, marks=[] if (n + m) % 3 == 0 else pytest.mark.long)
+        for n, faults in enumerate(REPLACED)
+        for m, mode in enumerate(MODES)
     ],
 )
 def test_a_container_that_was_replaced_does_no_harm_though_it_goes_on_for_ever(
-    seed: int, faults: Schedule, mode: dict[str, bool]
+    faults: Schedule, mode: dict[str, bool]
 ) -> None:
-    found = run(seed, faults, **mode)
+    found = run(1, faults, **mode)
     assert found.ledger.open == []
     plan = next(node.plan for node in found.stmgrs.values() if node.plan is not None)
     newest = {node.id: node.location.order for node in found.stmgrs.values()}
