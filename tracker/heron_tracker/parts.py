@@ -3,6 +3,7 @@
 from heron_tracker._adoption import Adoption, cluster_of
 from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
+from heron_tracker._credentials import THREADS_PER_CLUSTER_MAX
 from heron_tracker._file_data import download, file_data, file_stats
 from heron_tracker._heron_names import answered as heron_names_answered
 from heron_tracker._heron_names import heron_name
@@ -25,6 +26,7 @@ __all__ = [
     "MINUTE_S",
     "PROBE_S",
     "SERIES_MAX",
+    "THREADS_PER_CLUSTER_MAX",
     "Adoption",
     "Budget",
     "Call",
