@@ -53,6 +53,7 @@ class BoltTask(Task):
         self._tick_ns = 0
         self._tick_at_ns = 0
         self._poll_user_at_ns = 0
+        self._housekept_ns = core.clock()
         self._process_began_ns = 0
         self._in_hand: BatchInHand | None = None
         self.set_aside: SetAside | None = None
@@ -236,7 +237,10 @@ class BoltTask(Task):
         finally:
             self._count_executed()
             self._in_hand = None
-        self._flush_if_due(core.clock())
+        now_ns = core.clock()
+        self._flush_if_due(now_ns)
+        if now_ns - self._housekept_ns >= core.config.drain_interval_ms * 1e6:
+            self._housekeep(now_ns)  # a bolt that always has a batch is never polled, and rarely prompted
         if self._rejected:
             self.settle()
 
@@ -329,6 +333,7 @@ class BoltTask(Task):
             raise Stopped
 
     def _housekeep(self, now_ns: int) -> None:
+        self._housekept_ns = now_ns
         if self._tick_ns and now_ns >= self._tick_at_ns:
             # Ticks that were missed while user code was busy are not made up for, as in Storm.
             self._tick_at_ns += self._tick_ns * ((now_ns - self._tick_at_ns) // self._tick_ns + 1)

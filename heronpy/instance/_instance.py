@@ -82,7 +82,7 @@ class Instance:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._intake = Intake()
-        self._prompter = Prompter(self._config, self._channel, self._signal, self._progress)
+        self._prompter = Prompter(self._config, self._channel, self._signal, self._progress, lambda: self._thread)
         self._checkpoints: CheckpointedTask | None = None
         """With checkpoints: what goes through the gateway, and drives the thread."""
         self._checkpoints_run: asyncio.Task[None] | None = None

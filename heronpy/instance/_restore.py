@@ -106,6 +106,10 @@ class RestorableThread(TaskThread):
     def rounds(self) -> int:
         return self._rounds
 
+    @property
+    def writing(self) -> bool:
+        return (snapshots := self._snapshots) is not None and snapshots.writing
+
     @staticmethod
     def _no_core() -> TaskCore:
         raise AssertionError("a core is made for each restore")

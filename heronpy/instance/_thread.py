@@ -44,6 +44,11 @@ class TaskThread:
         """How often the task's loop has gone round; 0 until the task is initialized."""
         return 0 if self.runner is None else self.runner.rounds
 
+    @property
+    def writing(self) -> bool:
+        """Whether a snapshot is being written, a slice at each prompt; any thread."""
+        return False
+
     def stop(self) -> None:
         """Ask the task to stop; any thread."""
         self._channel.stopping = True

@@ -1,8 +1,10 @@
-"""A task that has work is prompted every drain interval, however late its thread wakes up."""
+"""A task that has work is prompted every drain interval, however late its thread wakes up, unless it comes round."""
 
 from __future__ import annotations
 
 import asyncio
+
+import pytest
 
 from heronpy.config import InstanceConfig
 from heronpy.instance.task import ProgressMeter, Prompter, Signal, ThreadChannel
@@ -14,14 +16,29 @@ BATCH = stmgr_pb2.Batch(dest_task=1, count=1, body=b"x")
 MANY_INTERVALS_S = 0.05
 
 
+class Thread:
+    """What a prompter sees of a task's thread."""
+
+    def __init__(self) -> None:
+        self.comes_round = False
+        self.writing = False
+        self._rounds = 1
+
+    @property
+    def rounds(self) -> int:
+        self._rounds += self.comes_round
+        return self._rounds
+
+
 class Gateway:
     """What an instance's gateway has for its task."""
 
     def __init__(self) -> None:
+        self.thread = Thread()
         self.channel = ThreadChannel(CONFIG)
         self.signal = Signal()
         self.progress = ProgressMeter(CONFIG)
-        self.prompter = Prompter(CONFIG, self.channel, self.signal, self.progress)
+        self.prompter = Prompter(CONFIG, self.channel, self.signal, self.progress, lambda: self.thread)
 
     def mark(self) -> object:
         return self.progress.progress(rounds=1, busy=True, waits=0).mark
@@ -69,3 +86,35 @@ async def test_a_task_without_work_is_left_alone_unless_it_is_a_spouts() -> None
     assert not gateway.signal.due
     gateway.channel.busy = True
     await gateway.is_prompted()
+
+
+async def until_it_looks(gateway: Gateway, times: int) -> None:
+    wanted = gateway.prompter.looks + times
+
+    def looked() -> None:
+        assert gateway.prompter.looks >= wanted
+
+    await eventually(looked)
+
+
+async def test_a_task_that_comes_round_by_itself_is_looked_at_ever_more_rarely_and_not_prompted() -> None:
+    gateway = Gateway()
+    gateway.channel.busy = gateway.prompter.always = gateway.thread.comes_round = True
+    gateway.prompter.arm()
+    await until_it_looks(gateway, times=5)
+    assert not gateway.signal.due
+    assert gateway.prompter.next_s == pytest.approx(8 * CONFIG.drain_interval_ms / 1e3)
+    gateway.thread.comes_round = False  # its calls have become slow
+    await gateway.is_prompted()
+    await gateway.is_prompted()
+    assert gateway.prompter.next_s == pytest.approx(CONFIG.drain_interval_ms / 1e3)
+
+
+async def test_a_task_that_writes_a_snapshot_is_prompted_although_it_comes_round() -> None:
+    gateway = Gateway()
+    gateway.channel.busy = gateway.prompter.always = True
+    gateway.thread.comes_round = gateway.thread.writing = True
+    gateway.prompter.arm()
+    await gateway.is_prompted()
+    await gateway.is_prompted()
+    assert gateway.prompter.next_s == pytest.approx(CONFIG.drain_interval_ms / 1e3)
