@@ -62,6 +62,10 @@ class InstanceConfig(Struct, frozen=True, kw_only=True):
     batch_scheduling: bool = _key(True, "heron.instance.batch.scheduling")
     """Where all cores are busy, an instance that wakes up waits its turn instead of interrupting another one: less CPU
     per tuple, for some ms of latency. Without effect where a core is free."""
+    slice_ms: float = _key(10.0, "heron.instance.cpu.slice.ms")
+    """How long an instance computes before another one takes its turn, where all cores are busy: with caches that are
+    warm for longer it needs less CPU per tuple; longer still, and paced tuples wait. Linux 6.12 or newer, else without
+    effect; 0: as the kernel likes, 1 to 3 ms."""
     idle_sleep_ms: float = _key(1.0, "heron.instance.spout.idle.sleep.ms")
     """Pause of a spout whose next_tuple() emitted nothing. It grows to a hundredth of the time for which the spout has
     had nothing, up to `idle_sleep_max_ms`."""

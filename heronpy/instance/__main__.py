@@ -10,7 +10,7 @@ import sys
 
 from heronpy.instance._instance import Instance
 from heronpy.loader import activate
-from heronpy.runtime import Launch, keep_freed_memory, log_to, main
+from heronpy.runtime import Launch, keep_freed_memory, log_to, main, take_long_turns
 from heronpy.usersecrets import MaskedLogs, load_secrets
 
 # Batches are made of thousands of young containers that die soon. With the default threshold of 700 the collector would
@@ -39,6 +39,7 @@ def _main() -> None:
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    take_long_turns(launch.config.instance.slice_ms)
     keep_freed_memory()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

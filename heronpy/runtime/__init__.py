@@ -19,6 +19,7 @@ from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate, rotate_output
 from heronpy.runtime._process import Service, essential, keep_freed_memory, main, running
 from heronpy.runtime._profile import START_SIGNAL, STOP_SIGNAL, Profiler, profile_path
+from heronpy.runtime._scheduling import take_long_turns
 from heronpy.runtime._statemgr_spec import SECRETS_DIR, StatemgrSpec
 from heronpy.runtime._tasks import StreamLost, until_one_ends
 
@@ -63,6 +64,7 @@ __all__ = [
     "running",
     "sleep_until",
     "stack_path",
+    "take_long_turns",
     "until_one_ends",
     "use_huge_pages",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from heronpy.errors import NotFoundError, UnavailableError, UsageError
 from heronpy.host import TOPOLOGY_ENV, HostProcess, find_by_environment
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync, scrape
 
+KERNEL = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 
 
@@ -122,12 +125,21 @@ def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> N
     assert all(HostProcess.of(pid) for pid in numbers.processes().values())
 
 
+def slice_ns(schedule: Path) -> int:
+    found = re.search(r"^se\.slice\s*:\s*(\d+)$", schedule.read_text(), re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
 def test_instances_leave_the_cpu_to_the_engine_and_do_not_interrupt_each_other(numbers: TopologyHandle) -> None:
     for id, pid in numbers.processes().items():
         is_instance = id.startswith("container_")
         assert os.sched_getscheduler(pid) == (os.SCHED_BATCH if is_instance else os.SCHED_OTHER), id
         nice = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
         assert nice == (5 if is_instance else 0), id
+        schedule = Path(f"/proc/{pid}/sched")  # not every kernel has it
+        if KERNEL >= (6, 12) and schedule.exists():
+            assert (slice_ns(schedule) == 10_000_000) == is_instance, id
 
 
 def test_logs_are_found_by_process_id(numbers: TopologyHandle) -> None:
