@@ -11,6 +11,7 @@ import sys
 from heronpy.instance._instance import Instance
 from heronpy.loader import activate
 from heronpy.runtime import Launch, keep_freed_memory, log_to, main, take_long_turns
+from heronpy.start import imports_done
 from heronpy.usersecrets import MaskedLogs, load_secrets
 
 # Batches are made of thousands of young containers that die soon. With the default threshold of 700 the collector would
@@ -35,6 +36,7 @@ def _main() -> None:
     if secrets := load_secrets(launch):
         for handler in logging.getLogger().handlers:
             handler.setFormatter(MaskedLogs(handler.formatter or logging.Formatter(), secrets))
+    imports_done()  # what follows may import a user's script
     activate(launch.with_code(args.code, args.path) if args.code else launch)
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import gc
 import logging
 import signal
 import sys
@@ -26,6 +25,7 @@ from heronpy.runtime._heartbeat import keep_beating
 from heronpy.runtime._logging import bound_output, log_file
 from heronpy.runtime._profile import answer_profiling
 from heronpy.runtime._tasks import until_one_ends
+from heronpy.start import imports_done
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +82,7 @@ async def essential(work: Coroutine[Any, Any, None]) -> NoReturn:
 def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
     """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an error."""
     die_with_parent()
-    # What was imported stays until the end. To look through it for garbage is useless, and when Python ends, which does
-    # so several times, it takes a fifth of the CPU of a short-lived process.
-    gc.freeze()
-    gc.enable()  # see `heronpy.start`
+    imports_done()
     try:
         uvloop.run(_serve(make))
     except HeronError as e:
