@@ -50,28 +50,30 @@ async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
         assert raw is not None
         planted = state_pb2.ExecutionState.FromString(raw)
         planted.topology, planted.topology_id = "planted", "planted-by-somebody-else"
-        state.set(Kind.TOPOLOGIES, "planted", state.get(Kind.TOPOLOGIES, "numbers") or b"")
-        state.set(Kind.EXECUTIONSTATE, "planted", planted.SerializeToString())
         place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/planted"
+        try:
+            state.set(Kind.TOPOLOGIES, "planted", state.get(Kind.TOPOLOGIES, "numbers") or b"")
+            state.set(Kind.EXECUTIONSTATE, "planted", planted.SerializeToString())
 
-        async def seen() -> None:
-            found = {
-                "cluster": launch.cluster,
-                "environ": launch.environ,
-                "topology": "planted",
-                "component": "numbers",
-            }
-            answer = await client.get("/topologies/metrics", params=found)
+            async def seen() -> None:
+                found = {
+                    "cluster": launch.cluster,
+                    "environ": launch.environ,
+                    "topology": "planted",
+                    "component": "numbers",
+                }
+                answer = await client.get("/topologies/metrics", params=found)
+                assert answer.status_code == 503
+                assert "is the directory of another topology" in answer.text
+
+            await eventually(seen)
+            answer = await client.post(f"{place}/kill")
             assert answer.status_code == 503
             assert "is the directory of another topology" in answer.text
-
-        await eventually(seen)
-        answer = await client.post(f"{place}/kill")
-        assert answer.status_code == 503
-        assert "is the directory of another topology" in answer.text
-        assert handle.processes()["stmgr-1"] > 0
-        for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
-            state.delete(kind, "planted")
+            assert handle.processes()["stmgr-1"] > 0
+        finally:  # the next test has the same cluster
+            for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
+                state.delete(kind, "planted")
 
 
 async def test_a_topology_is_paused_resumed_restarted_and_killed(
