@@ -26,10 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 class TestRedisStore(ServedStoresKit):
-    long = (  # those with many writers: those of SQLite are as many
-        "test_concurrent_writers_lose_nothing",
-        "test_replacing_and_dropping_while_writers_run_leaves_what_was_meant",
-    )
+    long = ("test_concurrent_writers_lose_nothing",)  # those of SQLite are as many
 
     @pytest.fixture
     def server(self, server: RedisServer) -> RedisServer:
