@@ -136,7 +136,7 @@ def compute(
     if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):
         raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
     _refuse_other_rows(archives, read, report)
-    _refuse_failures(report, read_all=not carried)
+    _refuse_failures(report)
     report.divided = {part.batch: layout.parts_of(part.batch) for part in report.parts}
     report.took_s = round(time.monotonic() - began_s, 3)
     return report, version
@@ -199,12 +199,10 @@ def _check_rows(one: ArchiveInput, there: int, read: int) -> None:
         )
 
 
-def _refuse_failures(report: Report, *, read_all: bool) -> None:
-    # Where it is not known of what batch it was, it may be of one that nothing was read of.
-    raised = report.raised - (0 if read_all else report.unplaced)
-    if report.first_failure is not None and raised > FAILED_SHARE_MAX * report.read:
+def _refuse_failures(report: Report) -> None:
+    if report.first_failure is not None and report.raised > FAILED_SHARE_MAX * report.read:
         what, trace = report.first_failure
         raise UserCodeError(
-            f"user code raised for {raised} of {report.read} elements, first in {what}; nothing was replaced",
+            f"user code raised for {report.raised} of {report.read} elements, first in {what}; nothing was replaced",
             trace,
         )

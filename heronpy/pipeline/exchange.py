@@ -13,7 +13,8 @@ import bisect
 import functools
 import operator
 import pickle
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 
 from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash, stable_hashes
-from heronpy.pipeline.blocks import Packer
+from heronpy.pipeline.blocks import Failed, Packer
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.task import Report
 from heronpy.streamlet.graph import Node, SinkNode, StoreNode
@@ -149,9 +150,7 @@ def layout_of(
     )
 
 
-def divided(
-    rows: Iterable[Any], count: int, failed: Callable[[Any, Exception], None]
-) -> Iterator[tuple[int, list[Any]]]:
+def divided(rows: Iterable[Any], count: int, failed: Failed) -> Iterator[tuple[int, list[Any]]]:
     """Rows by partition, which is the stable hash of a row's first value modulo `count`.
 
     Args:
@@ -180,32 +179,27 @@ def divided(
 class Outbox:
     """What a task sends."""
 
-    def __init__(self, layout: Layout, level: int, undumpable: Callable[[str, Any, Exception], None]) -> None:
+    def __init__(self, layout: Layout, level: int) -> None:
         """An empty one.
 
         Args:
             layout: the job's.
             level: the task's.
-            undumpable: called for each row that cannot be pickled: (exchange, row, error).
         """
         self._layout = layout
         self._next = level + 1
-        self._undumpable = undumpable
         self._blocks: list[tuple[int, Block]] = []
-        self._packers: dict[str, Packer] = {}
+        self._packers: defaultdict[str, Packer] = defaultdict(Packer)
 
-    def rows(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
-        """Send rows, with something that is the same for all of them."""
-        packer = self._packers.get(exchange)
-        if packer is None:
-            packer = self._packers[exchange] = Packer(functools.partial(self._undumpable, exchange))
-        for data in packer.pack(head, rows):
+    def rows(self, exchange: str, partition: int, head: Any, rows: list[Any], failed: Failed) -> None:
+        """Send rows, with something that is the same for all of them; `failed` is called for those that cannot be."""
+        for data in self._packers[exchange].pack(head, rows, failed):
             self.block((exchange, partition, data))
 
-    def keyed(self, exchange: str, head: Any, rows: Iterable[Any], failed: Callable[[Any, Exception], None]) -> None:
+    def keyed(self, exchange: str, head: Any, rows: Iterable[Any], failed: Failed) -> None:
         """Send rows to the partitions of their keys, as `divided`."""
         for partition, some in divided(rows, self._layout.counts[exchange], failed):
-            self.rows(exchange, partition, head, some)
+            self.rows(exchange, partition, head, some, failed)
 
     def block(self, block: Block) -> None:
         """Send, or hand on, a block."""

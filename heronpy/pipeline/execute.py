@@ -202,7 +202,7 @@ class _Work:
         self.task = Task(
             directory, version, index, length_ms, layout.is_wanted, setting.config, layout.running, layout.read
         )
-        self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, None, error))
+        self.outbox = Outbox(layout, level)
         self.ports: dict[tuple[str, int], Port] = {}
         self.memory = Memory(setting.memory_bytes)
         self.scratch = local_directory(index)

@@ -83,7 +83,7 @@ class StorePort:
             # Alone in its part a key needs no hash: the writer of the part refuses those that cannot be stored.
             for part, rows in divided(table.items(), parts, failed) if parts > 1 else [(0, list(table.items()))]:
                 sent = rows if plain else [(key, monoid.encode(acc)) for key, acc in rows]
-                self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent)
+                self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent, failed)
         self._tables, self._size = {}, 0
 
 
@@ -249,7 +249,7 @@ class SinkPort:
             outbox: the task's.
             ordered: each attempt at the task has its elements in the same order.
         """
-        self._node, self._layout, self._outbox = node, layout, outbox
+        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
         self._ordered = ordered
         self._waiting: dict[int, list[Any]] = {}
         self._turn = task.index
@@ -276,12 +276,13 @@ class SinkPort:
         elements = self._waiting.pop(batch)
         self._count -= len(elements)
         parts, count = self._layout.parts_of(batch), self._layout.counts[self._node.stage]
+        failed = self._task.failing(self._node.stage, batch * self._layout.batch_length_ms)
         at = 0
         while at < len(elements):
             turn, before = divmod(self._sent[batch], _BLOCK_ELEMENTS)
             some = elements[at : at + _BLOCK_ELEMENTS - before] if self._ordered else elements
             part = (self._turn + turn if self._ordered else self._turn) % parts
-            self._outbox.rows(self._node.stage, (batch * parts + part) % count, (batch, part), some)
+            self._outbox.rows(self._node.stage, (batch * parts + part) % count, (batch, part), some, failed)
             self._sent[batch] += len(some)
             at += len(some)
 

@@ -404,8 +404,12 @@ class WindowPort:
         for start, value in self._values.items():
             buckets.setdefault(mix(start) % count, []).append((start, value))
         for p, rows in buckets.items():
-            self._outbox.rows(name, p, None, rows)
+            self._outbox.rows(name, p, None, rows, self._failed)
         self._values = {}
+
+    def _failed(self, row: tuple[int, Any], error: Exception) -> None:
+        start, value = row
+        self._task.failed(self._node.stage, value, result_time_ms(start, self._node.window), error)
 
 
 class WindowReducer:

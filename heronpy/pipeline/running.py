@@ -431,7 +431,7 @@ class _Run:
             carried={batch: self._divided(batch) for batch in carried},
             progress=self._progress,
         )
-        if carried and (report.unplaced or any(report.failed[batch] for batch in carried)):
+        if any(report.failed[batch] for batch in carried):
             self._not_carried |= carried
             return False
         if unread := unread_files(self._archives, report.malformed_in):

@@ -74,8 +74,6 @@ class Report:
     """Of these, those in reductions and behind them."""
     raised: int = 0
     """How often it raised, also for elements that are only looked back at."""
-    unplaced: int = 0
-    """Of that, where the batch is not known: what could not be sent."""
     malformed: int = 0
     """Rows that could not be read, without those that are only looked back at."""
     malformed_in: set[str] = field(default_factory=set)
@@ -101,7 +99,6 @@ class Report:
         self.failed += other.failed
         self.refused += other.refused
         self.raised += other.raised
-        self.unplaced += other.unplaced
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
         self.malformed_again |= other.malformed_again
@@ -146,7 +143,7 @@ class Task:
         self._is_wanted, self._running, self._read = is_wanted, running, read
         self._letters: dict[tuple[str, int | None], Any] = {}
 
-    def failed(self, stage: str, element: Any, time_ms: int | None, error: Exception) -> None:
+    def failed(self, stage: str, element: Any, time_ms: int, error: Exception) -> None:
         """Set an element aside for which user code raised.
 
         A shortage is raised instead: the task fails, Spark repeats it, and in the end the job says why.
@@ -154,22 +151,21 @@ class Task:
         Args:
             stage: whose code it was.
             element: what it was given.
-            time_ms: of the element, or of the result that it would have had a part in; None: not known.
+            time_ms: of the element, or of the result that it would have had a part in.
             error: what it raised.
         """
         if is_shortage(error):
             raise error
         reason = f"{type(error).__name__}: {error}"
-        batch = None if time_ms is None else time_ms // self._batch_length_ms
-        if self._read is None or batch is None or batch in self._read:
+        batch = time_ms // self._batch_length_ms
+        if self._read is None or batch in self._read:
             if self.report.first_failure is None:
                 lines = "".join(traceback.format_exception(error))
                 self.report.first_failure = (f"{stage}: {reason}", lines)
             self.report.raised += 1
-            self.report.unplaced += batch is None
-        if batch is None or self._is_wanted(batch, stage):
-            self.report.failed[batch or 0] += 1
-            self.report.refused[batch or 0] += stage in self._running
+        if self._is_wanted(batch, stage):
+            self.report.failed[batch] += 1
+            self.report.refused[batch] += stage in self._running
             self._origin(stage, batch)(f"{stage} at {time_ms} ms", element, reason)
 
     def failing(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:

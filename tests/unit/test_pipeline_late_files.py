@@ -552,6 +552,51 @@ def test_results_that_cannot_be_sent_are_set_aside_of_carried_batches_too(
     assert world.run().batches == []
 
 
+def test_a_value_that_cannot_be_sent_is_set_aside_once_though_its_batch_is_replaced_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    window = WindowConfig(LENGTH_MS // 1000, LENGTH_MS // 1000)
+
+    def define(words: Streamlet) -> None:
+        so_far = words.map(_parsed).reduce_by_key(_plus).set_name("r").map(_locked)
+        so_far.reduce_by_key_and_window(window, _either).set_name("w").map(_of_window).to_store("v", Max())
+
+    world = Words(tmp_path, define)
+    for batch in range(4):
+        world.write(batch, *["x=1"] * 30, *(["bad=1"] if batch == 0 else []))
+    world.run()
+    assert dead_letter_counts(tmp_path) == {"w": 1}
+    world.write(0, "x=1")
+    assert world.run().carried == [1, 2, 3]
+    assert dead_letter_counts(tmp_path) == {"w": 1}
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_values_of_batches_looked_back_at_that_cannot_be_sent_are_no_failure_of_the_batch_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    model(monkeypatch)
+    window = WindowConfig(3 * LENGTH_MS // 1000, LENGTH_MS // 1000)
+
+    def define(words: Streamlet) -> None:
+        pairs = words.map(_parsed)
+        if reduced:
+            pairs = pairs.reduce_by_key(_plus).set_name("r")
+        joined = pairs.map(_locked).join(pairs.filter(lambda pair: pair[0] == "x"), window, _first).set_name("j")
+        joined.map(_of_window).to_store("v", Max())
+
+    world = Words(tmp_path, define)
+    for batch in range(6):
+        world.write(batch, *["x=1"] * 14, "bad=1")
+        assert world.run().batches == [batch]
+        assert dead_letter_counts(tmp_path) == {"j": batch + 1}
+
+
+def _first(a: Any, b: Any) -> Any:
+    return a
+
+
 def test_a_late_file_that_changes_no_value_has_no_batch_after_it_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,12 +85,12 @@ def test_dead_letters_that_cannot_be_removed_are_an_error(tmp_path: Path, monkey
 
 def test_dead_letters_of_no_known_batch_count_as_long_as_their_version(tmp_path: Path) -> None:
     task = Task(tmp_path, FIRST, 0, 10_000, lambda *_: True, {})
-    task.failed("keyed", "x", None, ValueError())
+    task.dead_letter("source", archived=False)("rows.jsonl line 1", "{", "not JSON")
     publish_letters(task.finished().letters)
     tidy_up(tmp_path, manifest(b3=FIRST))
-    assert dead_letter_counts(tmp_path) == {"keyed": 1}
+    assert dead_letter_counts(tmp_path) == {"source": 1}
     tidy_up(tmp_path, manifest(b3=SECOND))
-    assert dead_letter_counts(tmp_path) == {"keyed": 0}
+    assert dead_letter_counts(tmp_path) == {"source": 0}
 
 
 def test_more_batches_than_open_files_lose_no_dead_letter(tmp_path: Path) -> None:

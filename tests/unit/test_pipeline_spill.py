@@ -92,11 +92,11 @@ def test_the_first_rows_are_not_pickled_all_together() -> None:
 
 def test_a_row_that_cannot_be_pickled_is_named_once() -> None:
     refused: list[Any] = []
-    packer = Packer(lambda row, error: refused.append(row))
+    packer = Packer()
     lock = (1, (i for i in range(3)))  # a generator cannot be
     rows = [*((i, os.urandom(1000)) for i in range(500)), lock]
-    kept = [row for block in packer.pack(None, rows) for row in unpacked(block)[1]]
-    assert kept == rows[:-1]
+    blocks = packer.pack(None, rows, lambda row, error: refused.append(row))
+    assert [row for block in blocks for row in unpacked(block)[1]] == rows[:-1]
     assert refused == [lock]
 
 

@@ -66,9 +66,9 @@ def test_what_is_wrong_with_an_element_is_no_shortage(tmp_path: Path, error: Exc
 def test_a_row_that_cannot_be_sent_for_want_of_memory_fails_the_task(tmp_path: Path) -> None:
     task = Task(tmp_path, "1-00000000", 0, 60_000, lambda *_: True, {})
     layout = Layout(60_000, None, None, 0, {"exchange": 1}, {"exchange": 1}, {}, 1, tmp_path, "v")
-    outbox = Outbox(layout, 0, lambda stage, row, error: task.failed(stage, row, 0, error))
+    outbox = Outbox(layout, 0)
     with pytest.raises(MemoryError):
-        outbox.rows("exchange", 0, "head", [Short()])
+        outbox.rows("exchange", 0, "head", [Short()], task.failing("exchange", 0))
     assert not task.report.failed
 
 
