@@ -70,9 +70,7 @@ def program_of(plan: BatchPlan, span: int | None) -> str:
     outputs = [plan.nodes[name] for name in plan.outputs]
     views = sorted((node.store_name, node.monoid.signature) for node in outputs if isinstance(node, StoreNode))
     sinks = sorted(node.stage for node in outputs if isinstance(node, SinkNode))
-    archives: list[str] = sorted(node.stage for node in plan.archives())
-    if len(archives) > 1:
-        archives += sorted(f"{node.stage} {node.archive_name}" for node in plan.archives())
+    archives = sorted((node.stage, node.archive_name) for node in plan.archives())
     return hashlib.sha256(repr((views, sinks, archives, span, plan.reach_ms)).encode()).hexdigest()[:16]
 
 
@@ -262,6 +260,7 @@ def remember(manifest: Manifest, found: Found, program: str, undone: Iterable[in
             if seen != manifest.batches.seen(one.stage, batch):
                 manifest.batches.set_seen(one.stage, batch, seen)
                 _name_anew(manifest, one, batch, seen)
+            _rename(manifest, one, batch, seen)
         if found.affected is None:
             gone = [batch for batch, _ in manifest.batches.seen_from(one.stage, None) if batch not in one.found]
             for batch in gone:
@@ -282,6 +281,15 @@ def _name_anew(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | N
         return
     if (listed := one.listed(batch)) != done.listed.get(one.stage):
         manifest.batches.amend(batch, replace(done, listed={**done.listed, one.stage: listed}))
+
+
+def _rename(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | None) -> None:
+    """An archive that has all that was read of another one in its place is that one, by another name."""
+    done = manifest.batches.get(batch)
+    if seen is None or done is None or done.inputs.get(one.stage) != seen.fingerprint:
+        return
+    if done.archives.get(one.stage, one.name) != one.name:
+        manifest.batches.amend(batch, replace(done, archives={**done.archives, one.stage: one.name}))
 
 
 def forget(announcements: Sequence[Location]) -> None:

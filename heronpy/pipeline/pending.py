@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heronpy.pipeline.batch import Batch, damage_of
@@ -39,6 +39,8 @@ class Work:
     """Batches of whose input archives have less than when they were computed."""
     kept: list[int] = field(default_factory=list)
     """To compute as well, if archives had not lost what they were made of: they stay as they are."""
+    orphaned: list[int] = field(default_factory=list)
+    """Of `pending`, those with results of archives that the program has no more, and without any other input."""
     bare: list[int] = field(default_factory=list)
     """Done without any input that there is now, and without views that came later."""
     less: list[int] = field(default_factory=list)
@@ -115,6 +117,8 @@ def decide(
     work.inputs = inputs
     work.hurt = sorted(hurt or ())
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
+    orphaned = _orphaned(manifest, archives, views, sinks, looked_at, reach).difference(candidates)
+    candidates = sorted({*candidates, *(batch for batch in orphaned if batch <= closable)})
     if among is None:
         lacking = {batch for view in views for batch in manifest.lacking(view, closable)}
         work.bare = sorted(lacking.difference(candidates))
@@ -135,6 +139,7 @@ def decide(
         work.pending = [b for b in candidates if not _is_done(manifest, work, b, views, sinks)]
         work.carried = {b for b in work.pending if _can_carry(manifest, work, b, views, sinks)}
         work.settled = _settled(manifest, work)
+    work.orphaned = sorted(orphaned.intersection(work.pending))
     if lost:
         work.lost = sorted(lost)
         touched = [b for b in work.pending if _reads(b, work.lost, lookback)]
@@ -221,12 +226,40 @@ def with_lost(
 def _recorded(done: Batch, archives: Mapping[str, str]) -> dict[str, str]:
     """What was read of each archive that the program has, by its stage of now."""
     stage_of = {name: stage for stage, name in archives.items()}
-    names = {stage: name for stage in done.inputs if (name := done.archives.get(stage)) in stage_of}
-    found = {stage_of[name]: done.inputs[stage] for stage, name in names.items()}
+    found = {}
     for stage, what in done.inputs.items():
-        if stage in archives and stage not in names and archives[stage] not in names.values():
-            found[stage] = what  # it is not known what it was called, or it was given another name
+        name = done.archives.get(stage, archives.get(stage, ""))  # an earlier heronpy did not say
+        if (now := stage_of.get(name)) is not None:
+            found[now] = what
     return found
+
+
+def _orphaned(
+    manifest: Manifest,
+    archives: Mapping[str, str],
+    views: Mapping[str, str],
+    sinks: Collection[str],
+    looked_at: Collection[int] | None,
+    reach: int,
+) -> set[int]:
+    """Batches that were computed from no archive that the program has, and those that only these reach into."""
+    known = manifest.batches.items()
+    if looked_at is not None:
+        known = ((batch, done) for batch in looked_at if (done := manifest.batches.get(batch)) is not None)
+    found, reached = [], []
+    for batch, done in known:
+        if done.inputs and not _recorded(done, archives):
+            found.append(batch)
+        # Of what is read from its source, the version is the fingerprint.
+        elif not done.inputs and done.fingerprint not in ("", done.version) and _has_rows(done, views, sinks):
+            reached.append(batch)
+    emptied = sorted({*found, *manifest.todo})  # an earlier run may have done a part of it
+    return {*found, *(batch for batch in reached if _reads(batch, emptied, reach))}
+
+
+def _has_rows(done: Batch, views: Iterable[str], sinks: Iterable[str]) -> bool:
+    found = [*(done.views.get(view) for view in views), *(done.sinks.get(sink) for sink in sinks)]
+    return any(parts is not None and parts.rows for parts in found)
 
 
 def _rows(fingerprint: str) -> int:

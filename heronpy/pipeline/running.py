@@ -220,6 +220,7 @@ class _Run:
             hurt=hurt_batches(self._archives, inputs, manifest.batches),
             carried_lookback=self._carried_lookback,
         )
+        found.dirty.update(work.orphaned)
         work.carried -= self._not_carried
         work.carries = self._carried_lookback is not None and lookback is None
         if work.carries and not can_carry(manifest, work, views, sinks, is_nested=self._plan.is_nested):
@@ -367,6 +368,10 @@ class _Run:
                 f"{self._names(work.kept)} would be computed again, if the archive had all its rows"
             )
             self._mark(work.kept, self._job.stores())
+        if work.orphaned:
+            self._report.notes.append(
+                f"{self._names(work.orphaned)} have no results any more: the program no longer reads what they are of"
+            )
         if work.bare:
             self._mark(work.bare, self._views)
         if work.less:
