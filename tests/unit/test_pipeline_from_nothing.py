@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -117,6 +118,31 @@ def _sinks(words: Streamlet) -> None:
     _stored(words.map(_parsed).map(_one).reduce_by_key_and_window(SLIDING, _plus).map(_of_window).union(so_far))
 
 
+def _unsendable(words: Streamlet) -> None:
+    pairs = words.map(_parsed).map(_one)
+    so_far = pairs.reduce_by_key(_plus).set_name("r").map(_locked)
+    pairs.map(_locked).outer_join(so_far, SLIDING, _either).set_name("j").map(_of_window).to_store("v", Max())
+    so_far.reduce_by_key_and_window(SLIDING, _either).set_name("rw").map(_of_window).to_store("w", Max())
+
+
+def _locked(pair: tuple[str, int]) -> tuple[str, Any]:
+    return (pair[0], threading.Lock()) if pair[0] == "c" else pair
+
+
+def _either(a: Any, b: Any) -> Any:
+    return b if a is None else a
+
+
+def _options(chance: random.Random, upto: int) -> dict[str, Any]:
+    """Of a run: most compute all that there is."""
+    kind = chance.choice(["", "", "until", "batches", "everything"])
+    if kind == "until":
+        return {"until_ms": chance.randrange(upto + 2) * LENGTH_MS}
+    if kind == "batches":
+        return {"batches": [chance.randrange(-1, upto + 2) for _ in range(2)]}
+    return {"everything": kind == "everything"}
+
+
 class _Keys:
     def __init__(self, keys: str) -> None:
         self._keys = keys
@@ -161,6 +187,7 @@ def _views(place: Path, stores: Mapping[str, StoreNode]) -> dict[str, dict[int, 
         _windows_of_windows,
         _windows_between,
         _sinks,
+        _unsendable,
     ],
 )
 def test_late_files_and_deaths_leave_what_a_run_from_nothing_makes(
@@ -202,11 +229,12 @@ def test_late_files_and_deaths_leave_what_a_run_from_nothing_makes(
         writer.progress((upto + 1) * LENGTH_MS)
         kill_at = chance.randrange(120) if chance.random() < 0.4 else None
         with contextlib.suppress(Killed), operations.watched(kill_at):
-            running.run(job_at(place), master="local[2]")
+            running.run(job_at(place), master="local[2]", **_options(chance, upto))
     running.run(job_at(place), master="local[2]")
     assert running.run(job_at(place), master="local[2]").batches == []
     anew = tmp_path / "anew"
     shutil.copytree(place / "archive", anew / "archive")
+    monkeypatch.setattr(running, "_GROUP_BYTES", 2**30)  # all at once
     running.run(job_at(anew), master="local[2]")
     stores = job_at(place).stores()
     assert _views(place, stores) == _views(anew, stores)
