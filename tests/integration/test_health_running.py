@@ -100,8 +100,11 @@ class TestCrashLoop:
     def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
         self, cluster: LocalCluster, sound: TopologyHandle, looping: TopologyHandle, tracker: httpx.Client
     ) -> None:
-        shown = heron(cluster, "status", "looping")
-        assert "unhealthy: crash loop in the last 10 min: container_1_broken_" in shown
+        def reported() -> None:
+            shown = heron(cluster, "status", "looping")
+            assert "unhealthy: crash loop in the last 10 min: container_1_broken_" in shown
+
+        eventually_sync(reported)  # the Topology Master is notified of restarts with the metrics
         assert "healthy" in heron(cluster, "status", "sound").splitlines()[0]
         views: dict[str, Any] = {
             "status": json.loads(heron(cluster, "status", "looping", "--json"))["health"],
