@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import signal
 import socket
 import time
@@ -255,6 +256,38 @@ def test_a_watch_misses_nothing_when_what_it_follows_was_compacted_away(
         assert compacted
         sm.set(Kind.PPLANS, "words", b"3")
         assert seen.next() == b"3"
+
+
+def test_watches_whose_requests_the_server_throws_away_unread_are_made_again(
+    spec: StatemgrSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has begun to answer, Go's HTTP server may read the rest of a request only to throw it away."""
+    names = [f"t{n}" for n in range(6)]
+    send, divided = http.client.HTTPConnection.send, list[int]()
+
+    def in_two_parts(connection: http.client.HTTPConnection, data: Any) -> None:
+        requests = data.count(b'{"create_request"') if isinstance(data, bytes) else 0
+        if requests >= len(names) and requests not in divided:
+            divided.append(requests)
+            cut = data.index(b"\n") + 1
+            send(connection, data[:cut])
+            time.sleep(0.1)
+            data = data[cut:]
+        send(connection, data)
+
+    monkeypatch.setattr("heronpy.statemgr.etcd._watches._MADE_WITHIN_S", 1.0)
+    monkeypatch.setattr(http.client.HTTPConnection, "send", in_two_parts)
+    with opened(spec) as sm, opened(spec) as other:
+        watches = {name: Seen() for name in names}
+        for name, seen in watches.items():
+            sm.watch(Kind.PPLANS, name, seen)
+        for round_ in range(10):  # in about a third of them the requests are thrown away
+            sm.watch(Kind.PPLANS, f"further{round_}", Seen())
+            for name in names:
+                other.set(Kind.PPLANS, name, b"%d" % round_)
+            for seen in watches.values():
+                seen.until(b"%d" % round_, within_s=60)
+        assert divided
 
 
 def test_hundreds_of_watches_of_one_folder_are_served(spec: StatemgrSpec) -> None:

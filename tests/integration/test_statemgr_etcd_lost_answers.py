@@ -114,7 +114,7 @@ def history(server: EtcdServer, key: str, last: bytes) -> list[bytes | None]:
     request = {"key": base64.b64encode(key.encode()).decode(), "start_revision": "1"}
     values: list[bytes | None] = []
     with contextlib.closing(gateway.stream("watch", [{"create_request": request}])) as stream:
-        for answer in stream:
+        for answer in stream.follow(1, WITHIN_S):
             for event in answer.get("events", ()):
                 deleted = event.get("type") == "DELETE"
                 values.append(None if deleted else base64.b64decode(event["kv"]["value"]))

@@ -268,20 +268,32 @@ class Stream:
         self.endpoint = endpoint
         self._connection, self._sock, self._response = connection, sock, response
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def follow(self, watches: int, within_s: float) -> Iterator[dict[str, Any]]:
         """The `result` of each answer, until the stream ends.
 
+        Args:
+            watches: how many were requested.
+            within_s: by when all of them are to be made. Once etcd has begun to answer, what is left of the request
+                may be thrown away unread: Go's HTTP server does that, and then some watches are never made.
+
         Raises:
-            NoAnswerError: the connection was lost, or etcd ended the stream with an error.
+            NoAnswerError: the connection was lost, etcd ended the stream with an error, or not all watches were made.
         """
+        deadline_s = time.monotonic() + within_s
+        missing = watches
         try:
-            # Silence is no trouble: whether the endpoint is alive is found out by other calls.
-            self._sock.settimeout(None)
-            while line := self._response.readline():
+            while True:
+                # Then silence is no trouble: whether the endpoint is alive is found out by other calls.
+                self._sock.settimeout(max(0.001, deadline_s - time.monotonic()) if missing > 0 else None)
+                if not (line := self._response.readline()):
+                    return
                 answer = json.loads(line)
                 if "result" not in answer:
                     raise NoAnswerError(str(answer.get("error", answer))[:200])
+                missing -= bool(answer["result"].get("created"))
                 yield answer["result"]
+        except TimeoutError as e:
+            raise NoAnswerError(f"{missing} of {watches} watches were not made within {within_s:g} s") from e
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:
             raise NoAnswerError(_text(e)) from e
 

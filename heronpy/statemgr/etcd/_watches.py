@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from heronpy.statemgr._watch import Watch
@@ -34,6 +34,8 @@ _FOLDER_MIN = 32
 """From so many nodes of one folder on the whole folder is followed: a stream takes no endless list."""
 _PAUSE_S = 0.2
 _JOIN_S = 5.0
+_MADE_WITHIN_S = 5.0
+"""For so long a stream may take to begin; after that all nodes are read again."""
 
 
 class EtcdWatches:
@@ -143,7 +145,8 @@ class EtcdWatches:
                 else:
                     whole[folder] = min(revision + 1, whole.get(folder, revision + 1))
         requests += [_create(folder_of(f"{folder}/"), revision) for folder, revision in whole.items()]
-        self._read(self._sessions.gateway.stream("watch", requests), watched, seen)
+        stream = self._sessions.gateway.stream("watch", requests)
+        self._read(stream, stream.follow(len(requests), _MADE_WITHIN_S), watched, seen)
 
     def _look(self, paths: Sequence[str]) -> list[tuple[int, Found | None]]:
         """The newest value of each, and the store's revision when it was read."""
@@ -159,14 +162,20 @@ class EtcdWatches:
         revision = revision_of(answer)
         return [(revision, found) for found in found_in(answer)]
 
-    def _read(self, stream: Stream, watched: Mapping[str, Sequence[Watch]], seen: dict[str, int]) -> None:
+    def _read(
+        self,
+        stream: Stream,
+        answers: Iterator[Json],
+        watched: Mapping[str, Sequence[Watch]],
+        seen: dict[str, int],
+    ) -> None:
         with self._lock:
             self._stream = stream
             due = self._due.is_set() or self._closed
         try:
             if due:
                 return
-            for answer in stream:
+            for answer in answers:
                 self._warned = ""
                 if answer.get("canceled"):
                     if int(answer.get("compact_revision", 0)) == 0:
