@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from heronpy.config import KIB
 from heronpy.executor._commands import Command
+from heronpy.executor._fork_servers import ForkServers
 from heronpy.host import (
     CONTAINER_ENV,
     HostProcess,
@@ -49,13 +51,28 @@ class Children:
         self._launch = launch
         self._container = container
         self._dir = launch.container_dir(container)
-        self._children: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+        self._fork_servers = ForkServers(launch, container)
+        self._children: dict[int, tuple[str, subprocess.Popen[bytes] | None]] = {}
+        """Id, and what was executed; None: forked by a fork server."""
         self._hosts: dict[int, HostProcess] = {}
         self._stack_start: dict[int, int] = {}
         self._last_end: dict[str, tuple[str, int]] = {}
         """How each has ended, and with how much RAM if it was that."""
         self._out_start: dict[str, int] = {}
         self._started_s: dict[str, float] = {}
+
+    def follow(self, commands: Iterable[Command]) -> None:
+        """Get ready to start these."""
+        self._fork_servers.follow(commands)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether what was said to `follow` has been done, as far as it can be."""
+        return not self._fork_servers.importing
+
+    def close(self) -> None:
+        """End what only was there to start others."""
+        self._fork_servers.close()
 
     def start(self, command: Command) -> int | None:
         """Start a process and return its pid; None (and a line in the log) if the system refuses."""
@@ -67,27 +84,32 @@ class Children:
         try:
             with open_out(self.out_path(command.id), file_bytes=bounds.file_bytes, files=bounds.files) as out:
                 self._out_start[command.id] = out.seek(0, os.SEEK_END)
-                process = subprocess.Popen(
-                    command.argv,
-                    cwd=self._dir,
-                    env=child_environment(self._launch, command.id, **ours),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,
-                )
+                environment = child_environment(self._launch, command.id, **ours)
+                process = None
+                pid = self._fork_servers.fork(command, environment, out)
+                if pid is None:
+                    process = subprocess.Popen(
+                        command.argv,
+                        cwd=self._dir,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        process_group=0,
+                    )
+                    pid = process.pid
         except OSError as e:
             log.error("%s cannot be started: %s", command.id, e)
             return None
-        self._children[process.pid] = command.id, process
+        self._children[pid] = command.id, process
         self._started_s[command.id] = time.monotonic()
-        found = self._identified(command.id, process.pid)
+        found = self._identified(command.id, pid)
         if found is not None:  # else it is dead already, and `dead` will report it
-            self._hosts[process.pid] = found
+            self._hosts[pid] = found
             last_end, over_ram = self._last_end.pop(command.id, ("", 0))
             record = write_pid(self._dir, command.id, found, last_end=last_end, over_ram_bytes=over_ram)
-            log.info("%s started: pid %d, restarts %d", command.id, process.pid, record.restarts)
-        return process.pid
+            log.info("%s started: pid %d, restarts %d", command.id, pid, record.restarts)
+        return pid
 
     def _identified(self, id: str, pid: int) -> HostProcess | None:
         try:
@@ -140,7 +162,8 @@ class Children:
             del self._children[pid]
             self._hosts.pop(pid, None)
             self._stack_start.pop(pid, None)
-            dead.append((id, pid, process.wait()))
+            code = process.wait() if process is not None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            dead.append((id, pid, code))
         return dead
 
     def report(

@@ -64,6 +64,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 """How often due work is checked for, while there is some: a start, or the end of a timeout."""
+PREPARING_POLL_S = 0.01
+"""The same while only a fork server is waited for."""
 IDLE_POLL_S = 0.5
 """The same while all processes run. A death is noticed at once: the kernel sends SIGCHLD."""
 LOOK_S = 1.0
@@ -121,6 +123,10 @@ class Executor:
         self._plan: PackingPlan | None = None
         self._next: PackingPlan | None = None
         """What is being prepared: its processes are started, and those of the plan go on."""
+        self._wanted: dict[str, int] | None = None
+        """What is to run, with its stage, and cannot be started yet; None: it was."""
+        self._changed: set[str] = set()
+        """What of it is to run with another command than before."""
         self._hangs = HangDetector(launch.config.executor.heartbeat_timeout_ms, LOOK_S * 1000)
         self._hung: dict[int, str] = {}
         """Why a process is taken for hung, by its pid."""
@@ -208,6 +214,7 @@ class Executor:
             await self._restoring
         if self._codes is not None:
             self._codes.close()
+        self._children.close()
         self._sweep("left running by user code")
         self._limiter.close()
         remove_cgroups(self._dir)
@@ -224,13 +231,14 @@ class Executor:
         while not self._supervision.finished:
             try:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(IDLE_POLL_S if self._supervision.all_run else POLL_S):
+                    async with asyncio.timeout(self._pause_s()):
                         await died.wait()
                 died.clear()
             except asyncio.CancelledError as e:
                 # Cancelled again and again it still ends gracefully: that takes at most a stop timeout per stage.
                 cancelled = e
                 self._apply(StopRequested(_now_ms()))
+            self._apply_wanted()
             self._reap()
             self._apply(Ticked(_now_ms()))
             if time.monotonic() >= self._look_at_s:
@@ -239,6 +247,11 @@ class Executor:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if cancelled is not None:
             raise cancelled
+
+    def _pause_s(self) -> float:
+        if self._wanted is not None:
+            return PREPARING_POLL_S
+        return IDLE_POLL_S if self._supervision.all_run else POLL_S
 
     def _look(self) -> None:
         """What is done once a second."""
@@ -292,12 +305,23 @@ class Executor:
             table = {id: command for id, command in table.items() if command.stage != INSTANCE_STAGE}
         if not table:
             log.warning("the packing plan has no container %d", self._container)
-        changed = tuple(id for id, command in table.items() if self._commands.get(id, command) != command)
+        changed = {id for id, command in table.items() if self._commands.get(id, command) != command}
         self._commands |= table
+        self._children.follow(table.values())
         self._limiter.follow(plan)
-        self._apply(Wanted({id: command.stage for id, command in table.items()}, _now_ms()))
+        self._wanted = {id: command.stage for id, command in table.items()}
+        self._changed |= changed
+        self._apply_wanted()
+
+    def _apply_wanted(self) -> None:
+        """Start and end what a plan says, as soon as this can be done."""
+        if self._wanted is None or not self._children.prepared:
+            return
+        wanted, self._wanted = self._wanted, None
+        changed, self._changed = tuple(self._changed), set()
+        self._apply(Wanted(wanted, _now_ms()))
         if changed:
-            log.info("%s: started again with other code", ", ".join(changed))
+            log.info("%s: started again with other code", ", ".join(sorted(changed)))
             self._apply(RestartRequested(changed, _now_ms()))
 
     def _on_levels(self, value: bytes | None) -> None:

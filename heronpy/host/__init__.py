@@ -25,6 +25,7 @@ from heronpy.host._environment import (
     TOPOLOGY_ENV,
     child_environment,
     engine_process,
+    engine_program,
     python_module,
 )
 from heronpy.host._files import (
@@ -62,6 +63,7 @@ __all__ = [
     "child_environment",
     "end_submission",
     "engine_process",
+    "engine_program",
     "find_by_environment",
     "forget_pid",
     "heartbeat_path",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from heronpy.runtime import HEARTBEAT_ENV, INCARNATION_ENV, PARENT_ENV, Launch
 
@@ -35,16 +36,18 @@ def engine_process(module: str, *args: str) -> tuple[str, ...]:
     return python_module("heronpy.start", module, *args)
 
 
+def engine_program(argv: Sequence[str]) -> tuple[str, ...]:
+    """The module and the arguments with which `engine_process` has made a command; empty if it has not."""
+    start = engine_process("")[:-1]
+    return tuple(argv[len(start) :]) if tuple(argv[: len(start)]) == start else ()
+
+
 def child_environment(launch: Launch, process: str, **ours: str) -> dict[str, str]:
     """The caller's environment for a process of the topology: without what only concerned the caller or is secret,
-    with `ours`.
+    with `ours`. What says which topology a process is of comes first, and at the same place in all of a container.
     """
     secrets = {reference.removeprefix("env:") for reference in launch.secrets.values() if reference.startswith("env:")}
     inherited = {key: value for key, value in os.environ.items() if key not in _OURS | secrets}
-    return inherited | {
-        "PYTHONUNBUFFERED": "1",
-        TOPOLOGY_ENV: launch.topology_id,
-        DIRECTORY_ENV: str(launch.dir),
-        PROCESS_ENV: process,
-        **ours,
-    }
+    named = {TOPOLOGY_ENV: launch.topology_id, DIRECTORY_ENV: str(launch.dir), **ours}
+    named |= {PROCESS_ENV: process, "PYTHONUNBUFFERED": "1"}
+    return named | {key: value for key, value in inherited.items() if key not in named}

@@ -159,11 +159,11 @@ def sweep_below(pid: int, *, within_s: float = 30.0) -> int:
     return _sweep(lambda: _descendants(pid), within_s)
 
 
-def reap_orphans() -> None:
-    """Become the parent of all descendants that lose theirs. Raises OSError: the kernel refuses."""
+def reap_orphans(whether: bool = True) -> None:
+    """Become the parent of all descendants that lose theirs, or of none. Raises OSError: the kernel refuses."""
     import ctypes  # here: few need it
 
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(whether), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 

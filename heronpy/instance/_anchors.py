@@ -15,11 +15,11 @@ import numpy as np
 
 from heronpy.api.tuple import Tuple
 from heronpy.errors import TupleError
+from heronpy.instance._ids import generator
 from heronpy.instance._inbatch import InBatch, Index, U64s
 
 _index_of = operator.attrgetter("index_")
 _origin_of = operator.attrgetter("origin_")
-_generator = np.random.SFC64()
 _TUPLES_ONLY = {Tuple}
 
 
@@ -86,7 +86,7 @@ def _of_one_batch(origin: Any, index: Index) -> Anchors | None:
     if not isinstance(origin, InBatch) or not origin.tracked:
         return None
     positions, counts = origin.positions(index)
-    ids = _generator.random_raw(len(positions))
+    ids = generator.random_raw(len(positions))
     origin.add_children(positions, ids)
     return Anchors(ids, origin.roots[positions], counts)
 
@@ -106,7 +106,7 @@ def anchored_to_many(tags: Sequence[Any]) -> Anchors | None:
     ids: list[U64s] = []
     for origin, (numbers, index) in pairs.items():
         positions, counts = origin.positions(np.array(index, dtype=np.int64))
-        drawn = _generator.random_raw(len(positions))
+        drawn = generator.random_raw(len(positions))
         origin.add_children(positions, drawn)
         child = np.array(numbers, dtype=np.int64)
         children.append(child if counts is None else np.repeat(child, counts))

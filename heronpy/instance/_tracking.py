@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from heronpy.instance._commit_ledger import CommitLedger
 from heronpy.instance._edges import AnchoredFan, Edge, Fan, Put, SharedRoot, Taken, Values
+from heronpy.instance._ids import generator
 from heronpy.instance._pending import PendingLimit
 from heronpy.instance._roots import NOTHING, Finished, RootRing
 from heronpy.proto import stmgr_pb2
@@ -269,7 +270,7 @@ class Trees:
             if len(self._numbers) > 1:
                 self._streams += self._stream_numbers(taken)
         sequences += self._ring.next
-        ids: U64s = _generator.random_raw(count)
+        ids: U64s = generator.random_raw(count)
         self._sequences.append(sequences)
         self._copies.append((sequences, ids) if mask is None else (sequences[mask], ids[mask]))
         return RootColumn(ids, self._ring.roots(sequences), mask)
@@ -342,6 +343,3 @@ class TreesUntilCommit(Trees):
 
     def room(self, unsent: int, now_ns: int) -> int:
         return 0 if self._ledger.full else super().room(unsent, now_ns)
-
-
-_generator = np.random.SFC64()  # the fastest of numpy's; ids must be unlikely to collide, not hard to guess

@@ -13,6 +13,7 @@ from heronpy.instance._error_log import KINDS_MAX, PER_SECOND, ErrorLog
 from heronpy.instance._grouping import Chooser, chooser, for_all, partial_key
 from heronpy.instance._grouping import custom as custom_grouping
 from heronpy.instance._holding import RENEWALS_PER_TIMEOUT, TimeoutRenewals
+from heronpy.instance._ids import generator as random_ids
 from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
 from heronpy.instance._intake import Intake
 from heronpy.instance._metrics import TaskMetrics
@@ -82,6 +83,7 @@ __all__ = [
     "make_task",
     "partial_key",
     "pickled",
+    "random_ids",
     "root_batches",
     "serialized",
     "settles_tuples",

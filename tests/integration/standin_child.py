@@ -1,6 +1,6 @@
 """A child of `standin_executor.py`: a tiny real process that (mis)behaves as it is told.
 
-Run as `python standin_child.py ID BEHAVIOUR DIRECTORY`. It imports little: there are many of it.
+Run like a process of the engine, with the arguments ID BEHAVIOUR DIRECTORY. It imports little: there are many of it.
 """
 
 from __future__ import annotations

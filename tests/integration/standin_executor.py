@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from heronpy.executor import Command, Executor
-from heronpy.host import OWNER_ENV, HostProcess
+from heronpy.host import OWNER_ENV, HostProcess, engine_process
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch, log_to, main
 
-CHILD = Path(__file__).with_name("standin_child.py")
+CHILD = "standin_child"
 
 
 def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
@@ -32,8 +31,7 @@ def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
 
 
 def _command(launch: Launch, id: str, behaviour: str, stage: int) -> Command:
-    argv = (sys.executable, str(CHILD), id, behaviour, str(launch.dir))
-    return Command(id, argv, stage)
+    return Command(id, engine_process(CHILD, id, behaviour, str(launch.dir)), stage)
 
 
 def _main() -> None:
@@ -41,6 +39,8 @@ def _main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--container", type=int)
     args = parser.parse_args()
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)  # the children are found by their module's name
 
     async def make() -> Executor:
         launch = Launch.load(args.dir)

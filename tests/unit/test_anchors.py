@@ -89,7 +89,7 @@ def test_the_fast_path_equals_the_general_one(roots: list[list[int]], chosen: li
         batch = batch_of(roots)
         tags = [Tuple([], batch, i % len(roots)) for i in chosen]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("heronpy.instance._anchors._generator", np.random.SFC64(7))
+            patch.setattr("heronpy.instance._anchors.generator", np.random.SFC64(7))
             results.append((children(path(tags), len(tags)), accounts([batch])))
     assert results[0] == results[1]
 

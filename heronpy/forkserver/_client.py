@@ -1,0 +1,154 @@
+"""The side of the process that wants others to be forked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from heronpy.errors import UnavailableError
+from heronpy.forkserver._protocol import GO, READY, REQUEST_BYTES_MAX, Request
+from heronpy.forkserver._titles import ROOM, ROOM_ENV
+from heronpy.host import engine_process, engine_program, reap_orphans
+
+ANSWER_S: Final = 5.0
+"""How long a fork is waited for."""
+IMPORTS_S: Final = 60.0
+"""How long the imports of a server may take."""
+
+
+class ForkServer:
+    """A fork server of this process, which it does not outlive. To be used by the main thread only."""
+
+    def __init__(self, modules: Iterable[str], *, environment: Mapping[str, str], errors: IO[bytes]) -> None:
+        """Start it; it is not waited for.
+
+        Args:
+            modules: What it imports: the engine's processes, by the names with which they are executed.
+            environment: Its own, with what is read when a program is executed (GLIBC_TUNABLES). What it starts with
+                stands in what it forks until that has named itself, so it comes first there.
+            errors: Where it prints why it ends.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        self._deadline_s = time.monotonic() + IMPORTS_S
+        self._ready = False
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            argv = engine_process("heronpy.forkserver", str(theirs.fileno()), ROOM, *sorted(modules))
+            self._process = subprocess.Popen(
+                argv,
+                env={**environment, ROOM_ENV: ROOM},
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=subprocess.STDOUT,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has imported everything, so that `fork` takes milliseconds.
+
+        Raises:
+            UnavailableError: it is dead, or has taken too long.
+        """
+        if not self._ready:
+            self._socket.settimeout(0)
+            try:
+                self._ready = self._socket.recv(len(READY)) == READY
+                if not self._ready:
+                    raise UnavailableError(f"the fork server, pid {self.pid}, has ended")
+            except BlockingIOError:
+                if time.monotonic() > self._deadline_s:
+                    raise UnavailableError(f"the fork server, pid {self.pid}, is not ready in time") from None
+            except OSError as e:
+                raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
+        return self._ready
+
+    def fork(self, argv: tuple[str, ...], *, directory: Path, environment: Mapping[str, str], out: IO[bytes]) -> int:
+        """Have a process forked that is a child of this one, and leads a process group. Returns its pid.
+
+        Args:
+            argv: The command that would execute it, of `heronpy.host.engine_process`.
+            directory: Where it runs.
+            environment: Its environment, with this process as HERON_PARENT_PID.
+            out: Where it prints.
+
+        Raises:
+            UnavailableError: there is no such process, nor will there be one: the server is dead, too slow, or was
+                refused it by the system.
+        """
+        module, *args = engine_program(argv)
+        request = Request(os.getpid(), argv, module, args, str(directory), dict(environment)).encode()
+        if len(request) > REQUEST_BYTES_MAX:
+            raise UnavailableError(f"its command and environment have {len(request):,} bytes")
+        try:
+            with _adopting():
+                if pid := self._forked(request, out):
+                    return pid
+        except OSError as e:
+            raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
+        raise UnavailableError(f"the fork server, pid {self.pid}, has ended, or could not fork")
+
+    def _forked(self, request: bytes, out: IO[bytes]) -> int:
+        """The pid of a fork that goes on; 0: there is none. Raises OSError: the same."""
+        pid = 0
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            for end in (ours, self._socket):
+                end.settimeout(ANSWER_S)
+            try:
+                with theirs:
+                    socket.send_fds(self._socket, [request], [out.fileno(), theirs.fileno()])
+                while message := ours.recv(32):
+                    pid = int(message.removeprefix(READY))
+                    if message.startswith(READY):
+                        ours.send(GO)
+                        return pid
+            except OSError:
+                if pid:
+                    _end(pid)
+                raise
+        if pid:
+            _end(pid)
+        return 0
+
+    def close(self) -> None:
+        """End it. What it has forked goes on."""
+        self._socket.close()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Be the parent of what a fork of a fork leaves behind, here; else it would be adopted by init."""
+    reap_orphans()
+    try:
+        yield
+    finally:
+        reap_orphans(False)
+
+
+def _end(pid: int) -> None:
+    """Kill and reap a fork that is a child of this process, or is just becoming one."""
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + ANSWER_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):  # not yet: the process between has not ended
+            os.waitpid(pid, 0)
+            return
+        time.sleep(0.001)

@@ -1,0 +1,41 @@
+"""What a fork server forks in the tests: says what it is, and waits for a signal if it is told to."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from heronpy.instance import task
+
+
+def main() -> None:
+    generators = [one for one in gc.get_objects() if isinstance(one, np.random.BitGenerator)]
+    generators.append(task.random_ids)
+    said = {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "group": os.getpgrp(),
+        "arguments": sys.argv[1:],
+        "directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "command": Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
+        "seen": [os.fsdecode(one) for one in Path("/proc/self/environ").read_bytes().split(b"\0") if one],
+        "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+        "main": sys.modules["__main__"].__spec__.name,  # type: ignore[union-attr]  # it is run as a module
+        "numbers": [random.random(), np.random.random(), *(int(one.random_raw()) for one in generators)],
+    }
+    print(json.dumps(said), flush=True)
+    if "waits" in sys.argv:
+        signal.pause()
+    sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()
