@@ -91,6 +91,8 @@ class Instance:
         self._tasks: asyncio.TaskGroup | None = None
         self._leaving = False
         """The task ends or has ended: nothing more is read; it waits at the Stream Manager for the next incarnation."""
+        self._not_attached = ""
+        """Why, since it was attached last."""
         self._capacity = QueueCapacity(self._config)
         self._timed: TimedCapacity | None = None
         """With checkpoints, instead."""
@@ -164,7 +166,9 @@ class Instance:
                 try:
                     await self._attach(link)
                 except StreamLost as lost:
-                    log.info("no longer attached: %s", lost)
+                    if self._not_attached != str(lost):  # else it has failed again, as often as there is an attempt
+                        log.info("no longer attached: %s", lost)
+                    self._not_attached = str(lost)
             if self._checkpoints is not None:
                 self._checkpoints.detached()
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
@@ -179,6 +183,7 @@ class Instance:
     async def _read(self, call: Any) -> None:
         """Read until the Stream Manager closes."""
         while (data := await read_message(call)) is not None:
+            self._not_attached = ""
             frame = stmgr_pb2.Frame.FromString(data)
             if frame.HasField("plan"):
                 self._take_plan(self._of_own_code(PhysicalPlan.from_proto(frame.plan)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,6 +94,28 @@ async def test_a_process_ends_when_one_of_its_tasks_was_cancelled_by_something_i
     finally:
         process.cancel()
         await asyncio.wait((process,), timeout=60)
+
+
+async def test_an_instance_says_once_why_it_is_not_attached(launch: Launch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    attempts = 0
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        return channel(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heronpy.instance._instance.channel", counted)
+        process = asyncio.create_task(Instance(launch, 1, "container_1_word_1").run())
+        await eventually(lambda: _at_least(attempts, 4))
+        process.cancel()
+        await asyncio.wait((process,), timeout=60)
+    assert caplog.text.count("no longer attached") == 1, caplog.text
+
+
+def _at_least(found: int, wanted: int) -> None:
+    assert found >= wanted
 
 
 def _cancel(work: str) -> None:
