@@ -1,0 +1,101 @@
+"""Programs that were changed between two runs: what one operator has kept is not taken for another's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="batch runs are Spark's")
+
+from heronpy.archive import ArchiveWriter
+from heronpy.connectors import JsonLinesSink, ListSource
+from heronpy.errors import TopologyError
+from heronpy.pipeline import Job, RunReport, ViewReader, running
+from heronpy.streamlet import Builder, Config, Max, Streamlet
+from heronpy.streamlet.runner import Program
+from tests.unit.pipeline_model import LENGTH_MS, model
+
+NUMBERS = (1, 2, 3)
+"""In each batch."""
+Define = Callable[[Streamlet], None]
+FUNCTIONS: dict[str, Callable[[int, int], int]] = {"sum": lambda a, b: a + b, "max": max}
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    model(monkeypatch, long=False)
+
+
+def write(place: Path, *batches: int) -> None:
+    """Archive the numbers in each batch; all up to the last are complete."""
+    with contextlib.closing(
+        ArchiveWriter(
+            place / "archive" / "events", task="0", batch_length_ms=LENGTH_MS, codec="columns", dead_letter=print
+        )
+    ) as writer:
+        for batch in batches:
+            for number in NUMBERS:
+                writer.add(f"{batch}-{number}", batch * LENGTH_MS + number, number)
+        writer.commit()
+        writer.progress((max(batches) + 1) * LENGTH_MS)
+
+
+def run(place: Path, program: Define, **options: Any) -> RunReport:
+    builder, config = Builder(), Config()
+    program(builder.new_source(ListSource([1], times=[0], ids=["a"])).archive())
+    config.set_pipeline(place, batch_length=LENGTH_MS // 1000)
+    return running.run(Job.of(Program("edited", config, builder.graph)), master="local[2]", **options)
+
+
+def view(place: Path, name: str = "v") -> dict[int, dict[Any, int]]:
+    with contextlib.closing(ViewReader(place, name, Max())) as reader:
+        return {n: rows for n in reader.batches() if (rows := dict(reader.items(n)))}
+
+
+def reduced(numbers: Streamlet, what: str, name: str = "") -> Streamlet:
+    """(`what`, the reduction of all numbers)."""
+    made = numbers.map(lambda n: ("all", n)).reduce_by_key(FUNCTIONS[what])
+    return (made.set_name(name) if name else made).map(lambda pair: (what, pair[1]))
+
+
+def test_reductions_in_other_places_may_change_their_order(tmp_path: Path) -> None:
+    def program(numbers: Streamlet) -> None:
+        for what in order:
+            reduced(numbers, what).to_store(what, Max())
+
+    order = ["sum", "max"]
+    write(tmp_path, 0, 1)
+    run(tmp_path, program)
+    write(tmp_path, 2)
+    order.reverse()
+    assert run(tmp_path, program).batches == [0, 1, 2]
+    assert view(tmp_path, "sum")[2] == {"sum": 18}
+    assert view(tmp_path, "max")[2] == {"max": 3}
+
+
+def test_reductions_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
+    def into_a_view(numbers: Streamlet) -> None:
+        reduced(numbers, "sum").union(reduced(numbers, "max")).to_store("v", Max())
+
+    def into_sinks(numbers: Streamlet) -> None:
+        for what in FUNCTIONS:
+            reduced(numbers, what).to_sink(JsonLinesSink(tmp_path / what))
+
+    for program in (into_a_view, into_sinks):
+        with pytest.raises(TopologyError, match="reduce_by_key-1 and reduce_by_key-2 have no names"):
+            run(tmp_path, program)
+
+
+def test_a_reduction_does_not_go_on_from_a_named_one_that_was_beside_it(tmp_path: Path) -> None:
+    def both(numbers: Streamlet) -> None:
+        reduced(numbers, "max").union(reduced(numbers, "sum", "total")).to_store("v", Max())
+
+    write(tmp_path, 0, 1)
+    run(tmp_path, both)
+    write(tmp_path, 2)
+    run(tmp_path, lambda numbers: reduced(numbers, "sum").to_store("v", Max()))
+    assert view(tmp_path)[2] == {"sum": 18}
