@@ -237,8 +237,9 @@ class KeyReducer:
             cell = table.get(key)
             if cell is None:
                 table[key] = [value, time]
-            else:
-                cell[0], _ = self._merged(key, cell[0], value, time)
+                continue
+            cell[0], taken = self._merged(key, cell[0], value, time)
+            if taken:
                 cell[1] = max(cell[1], time)
 
     def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:

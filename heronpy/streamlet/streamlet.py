@@ -158,6 +158,7 @@ class Streamlet:
     def reduce_by_key(self, reduce_function: Callable[[Any, Any], Any]) -> Streamlet:
         """For each pair (key, value): the key with the reduction of all its values so far.
 
+        The function is associative and commutative, and returns a new value or one that cannot change.
         A batch job emits one pair for each key and batch: the value at the batch's end.
         """
         return self._then(ReduceByKeyNode, function=_callable("reduce_by_key", reduce_function))
