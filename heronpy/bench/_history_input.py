@@ -61,6 +61,7 @@ def grow(directory: Path, batches: int) -> None:
         reach=0,
         views=signatures,
         sinks=[],
+        windows={},
     )
     for n in range(batches):
         made = Batch(_version(n), work.fingerprints[n], elements=KEYS, finished_at_s=n * 10.0, took_s=1.0)

@@ -68,6 +68,7 @@ def commit(
     for group in parts.values():
         _rename(group)
     now_s = time.time()
+    windows = {output: made_in for output, made_in in output_windows(plan).items() if made_in}
     names = {node.stage: node.archive_name for node in plan.archives()}
     for batch, fingerprint in fingerprints.items():
         if batch in carried:
@@ -85,6 +86,7 @@ def commit(
         done.dead_letters = report.failed[batch]
         done.refused = report.refused[batch]
         done.damaged = damaged.get(batch, "")
+        done.windows = windows
         for name in plan.outputs:
             node = plan.nodes[name]
             outputs = done.views if isinstance(node, StoreNode) else done.sinks
@@ -177,3 +179,9 @@ def output_folders(plan: BatchPlan) -> list[str]:
     """Of views and sinks, below the job's."""
     nodes = [plan.nodes[name] for name in plan.outputs]
     return [f"{'sinks' if isinstance(node, SinkNode) else 'views'}/{output_name(node)}" for node in nodes]
+
+
+def output_windows(plan: BatchPlan) -> dict[str, str]:
+    """In what windows the results of each output are made, by its folder."""
+    made_in = plan.windows()
+    return dict(zip(output_folders(plan), (made_in[name] for name in plan.outputs), strict=True))

@@ -88,6 +88,9 @@ class Batch:
     monoids: dict[str, str] = field(default_factory=dict)
     """What each view was merged with: values of different monoids cannot be merged."""
     sinks: dict[str, Parts] = field(default_factory=dict)
+    windows: dict[str, str] | None = None
+    """In what windows the results of each output were made, of those that have any, by the output's folder; None: an
+    earlier heronpy did not say."""
 
     def version_of(self, parts: Parts) -> str:
         """Names the directory of one of its outputs."""

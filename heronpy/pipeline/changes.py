@@ -71,7 +71,8 @@ def program_of(plan: BatchPlan, span: int | None) -> str:
     views = sorted((node.store_name, node.monoid.signature) for node in outputs if isinstance(node, StoreNode))
     sinks = sorted(node.stage for node in outputs if isinstance(node, SinkNode))
     archives = sorted((node.stage, node.archive_name) for node in plan.archives())
-    return hashlib.sha256(repr((views, sinks, archives, span, plan.reach_ms)).encode()).hexdigest()[:16]
+    windows = sorted(plan.windows().items())
+    return hashlib.sha256(repr((views, sinks, archives, windows, span, plan.reach_ms)).encode()).hexdigest()[:16]
 
 
 def find_changes(

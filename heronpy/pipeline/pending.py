@@ -49,6 +49,8 @@ class Work:
     """Batches whose input was damaged after it was read, and nothing else has become of it."""
     blocked: list[int] = field(default_factory=list)
     """To compute as well, if their input were not damaged."""
+    windows: Mapping[str, str] = field(default_factory=dict)
+    """In what windows the results of each output are to be made, by its folder."""
     after: tuple[int, str] | None = None
     """Where every batch is computed from all before it, and only those from one on were looked at: that one, and the
     fingerprint of what is before it."""
@@ -86,6 +88,7 @@ def decide(
     reach: int,
     views: Mapping[str, str],
     sinks: Collection[str],
+    windows: Mapping[str, str],
     only: Collection[int] | None = None,
     among: Collection[int] | None = None,
     looked_at: Collection[int] | None = None,
@@ -105,6 +108,7 @@ def decide(
         reach: how many batches after it an element can be seen in.
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
+        windows: see `Work.windows`.
         only: compute these and no others, whether or not they are done.
         among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
         looked_at: batches whose input is in `inputs`, if they have any; None: all.
@@ -112,7 +116,7 @@ def decide(
         carried_lookback: how many batches before it a batch is computed from, but for what is behind reductions; None:
             that is not to be had without all else.
     """
-    work = Work(closable)
+    work = Work(closable, windows=windows)
     inputs, lost = with_lost(manifest, inputs, archives, looked_at)
     work.inputs = inputs
     work.hurt = sorted(hurt or ())
@@ -136,7 +140,7 @@ def decide(
         work.pending = sorted(batch for batch in set(only) if batch <= closable)
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
-        work.pending = [b for b in candidates if not _is_done(manifest, work, b, views, sinks)]
+        work.pending = [b for b in candidates if b in orphaned or not _is_done(manifest, work, b, views, sinks)]
         work.carried = {b for b in work.pending if _can_carry(manifest, work, b, views, sinks)}
         work.settled = _settled(manifest, work)
     work.orphaned = sorted(orphaned.intersection(work.pending))
@@ -242,7 +246,11 @@ def _orphaned(
     looked_at: Collection[int] | None,
     reach: int,
 ) -> set[int]:
-    """Batches that were computed from no archive that the program has, and those that only these reach into."""
+    """Batches that were computed from no archive that the program has, and those that only these reach into.
+
+    Where all were looked at, these are all with rows and without input: if windows are shorter now, nothing may reach
+    into them.
+    """
     known = manifest.batches.items()
     if looked_at is not None:
         known = ((batch, done) for batch in looked_at if (done := manifest.batches.get(batch)) is not None)
@@ -254,7 +262,7 @@ def _orphaned(
         elif not done.inputs and done.fingerprint not in ("", done.version) and _has_rows(done, views, sinks):
             reached.append(batch)
     emptied = sorted({*found, *manifest.todo})  # an earlier run may have done a part of it
-    return {*found, *(batch for batch in reached if _reads(batch, emptied, reach))}
+    return {*found, *(batch for batch in reached if looked_at is None or _reads(batch, emptied, reach))}
 
 
 def _has_rows(done: Batch, views: Iterable[str], sinks: Iterable[str]) -> bool:
@@ -278,7 +286,7 @@ def _is_done(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str
     return (
         done is not None
         and done.fingerprint in (work.fingerprints[batch], work.unhurt.get(batch))
-        and _has_all(done, views, sinks)
+        and _has_all(done, work, views, sinks)
     )
 
 
@@ -306,14 +314,16 @@ def _settled(manifest: Manifest, work: Work) -> set[int]:
 def _has_kept(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
     done = manifest.batches.get(batch)
     is_known = done is not None and done.direct and done.direct == work.direct.get(batch)
-    return bool(is_known) and done is not None and _has_all(done, views, sinks)
+    return bool(is_known) and done is not None and _has_all(done, work, views, sinks)
 
 
-def _has_all(done: Batch, views: Mapping[str, str], sinks: Collection[str]) -> bool:
+def _has_all(done: Batch, work: Work, views: Mapping[str, str], sinks: Collection[str]) -> bool:
+    made_in = work.windows if done.windows is None else done.windows
     return (
         views.keys() <= done.views.keys()
         and all(done.monoids.get(view, monoid) == monoid for view, monoid in views.items())
         and set(sinks) <= done.sinks.keys()
+        and all(made_in.get(output, "") == windows for output, windows in work.windows.items())
     )
 
 

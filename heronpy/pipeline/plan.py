@@ -129,6 +129,15 @@ class BatchPlan:
         assert isinstance(node, StoreNode), output
         return node
 
+    def windows(self) -> dict[str, str]:
+        """In what windows the results of each output are made, by its stage."""
+        found: dict[str, list[str]] = {name: [] for name in self.outputs}
+        for name, node in self.nodes.items():
+            if isinstance(node, WINDOWED):
+                for output in {*_below(self, name)}.intersection(found):
+                    found[output].append(f"{node.window.duration_ms}/{node.window.slide_ms} ms")
+        return {output: ", ".join(sorted(windows)) for output, windows in found.items()}
+
     def archives(self) -> list[ArchiveNode]:
         """Inputs that are archives."""
         return [node for name in self.inputs if isinstance(node := self.nodes[name], ArchiveNode)]

@@ -17,7 +17,7 @@ import msgspec
 
 from heronpy.errors import DamagedInputError, HeronError, StateError
 from heronpy.filesystem import Location, files_of
-from heronpy.pipeline._commit import commit, output_folders
+from heronpy.pipeline._commit import commit, output_folders, output_windows
 from heronpy.pipeline.batch import KEPT, TIER_BATCHES
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.carrying import Occurrences, affected, changed_keys
@@ -214,6 +214,7 @@ class _Run:
             reach=reach,
             views=views,
             sinks=sinks,
+            windows=output_windows(self._plan),
             only=batches,
             among=found.affected,
             looked_at=found.looked_at(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,21 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 from heronpy.archive import ArchiveWriter
 from heronpy.connectors import JsonLinesSink, ListSource
 from heronpy.errors import TopologyError
-from heronpy.pipeline import Job, RunReport, ViewReader, running
-from heronpy.streamlet import Builder, Config, Max, Streamlet
+from heronpy.pipeline import Job, MergedStore, RunReport, ViewReader, running
+from heronpy.streamlet import Builder, Config, Max, Monoid, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 from tests.unit.pipeline_model import LENGTH_MS, model
 
 NUMBERS = (1, 2, 3)
 """In each batch."""
 Define = Callable[[Streamlet], None]
-FUNCTIONS: dict[str, Callable[[int, int], int]] = {"sum": lambda a, b: a + b, "max": max}
+
+
+def _plus(a: int, b: int) -> int:
+    return a + b
+
+
+FUNCTIONS: dict[str, Callable[[int, int], int]] = {"sum": _plus, "max": max}
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +50,19 @@ def write(place: Path, *batches: int) -> None:
         writer.progress((max(batches) + 1) * LENGTH_MS)
 
 
-def run(place: Path, program: Define, **options: Any) -> RunReport:
+def job(place: Path, program: Define) -> Job:
     builder, config = Builder(), Config()
     program(builder.new_source(ListSource([1], times=[0], ids=["a"])).archive())
     config.set_pipeline(place, batch_length=LENGTH_MS // 1000)
-    return running.run(Job.of(Program("edited", config, builder.graph)), master="local[2]", **options)
+    return Job.of(Program("edited", config, builder.graph))
 
 
-def view(place: Path, name: str = "v") -> dict[int, dict[Any, int]]:
-    with contextlib.closing(ViewReader(place, name, Max())) as reader:
+def run(place: Path, program: Define, **options: Any) -> RunReport:
+    return running.run(job(place, program), master="local[2]", **options)
+
+
+def view(place: Path, name: str = "v", monoid: Monoid | None = None) -> dict[int, dict[Any, int]]:
+    with contextlib.closing(ViewReader(place, name, monoid or Max())) as reader:
         return {n: rows for n in reader.batches() if (rows := dict(reader.items(n)))}
 
 
@@ -99,3 +109,38 @@ def test_a_reduction_does_not_go_on_from_a_named_one_that_was_beside_it(tmp_path
     write(tmp_path, 2)
     run(tmp_path, lambda numbers: reduced(numbers, "sum").to_store("v", Max()))
     assert view(tmp_path)[2] == {"sum": 18}
+
+
+@pytest.mark.parametrize("with_reduction", [False, True])
+@pytest.mark.parametrize("batches", [range(6), (0, 2, 3, 9)], ids=list)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((30, 30), (10, 10)), ((30, 10), (10, 10)), ((30, 10), (20, 10)), ((30, 10), (30, 30)), ((10, 10), (30, 10))],
+)
+def test_other_windows_make_what_they_would_have_made_from_the_beginning(
+    tmp_path: Path, before: tuple[int, int], after: tuple[int, int], batches: Sequence[int], with_reduction: bool
+) -> None:
+    def program(window: tuple[int, int]) -> Define:
+        def define(numbers: Streamlet) -> None:
+            windowed = numbers.map(lambda n: ("all", n)).reduce_by_key_and_window(WindowConfig(*window), _plus)
+            windowed.map(lambda pair: (tuple(pair[0].window), pair[1])).to_store("windows", Sum())
+            if with_reduction:
+                reduced(numbers, "sum").to_store("v", Max())
+
+        return define
+
+    def read(place: Path, window: tuple[int, int], *keys: Any) -> tuple[dict[Any, Any], ...]:
+        with MergedStore(job(place, program(window)), "windows", exact_only=True) as store:
+            found = dict(store.items())
+            return found, {key: store.get(key) for key in {*found, *keys}}, view(place, "windows", Sum())
+
+    until_ms = 13 * LENGTH_MS
+    edited, anew = tmp_path / "edited", tmp_path / "anew"
+    for place in (edited, anew):
+        write(place, *batches)
+    run(edited, program(before), until_ms=until_ms)
+    former = read(edited, before)[0]
+    for place in (edited, anew):
+        run(place, program(after), until_ms=until_ms)
+    assert read(edited, after, *former) == read(anew, after, *former)
+    assert run(edited, program(after), until_ms=until_ms, everything=True).batches == []

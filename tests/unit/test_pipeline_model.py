@@ -375,7 +375,8 @@ def test_longer_windows_reach_into_batches_that_the_former_did_not(
     world.write(0, count=4, upto=6)
     assert world.run().batches == [0, 1, 2]
     monkeypatch.setattr("tests.unit.pipeline_model.WINDOW_MS", 30_000)
-    assert world.run().batches == [3]
+    assert world.run().batches == [0, 1, 2, 3]
+    world.check()
 
 
 def test_batches_after_a_late_one_are_computed_though_a_run_was_not_to_go_so_far(

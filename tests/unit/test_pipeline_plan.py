@@ -177,7 +177,8 @@ INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
 
 
 def decided(manifest: Manifest, inputs: dict[int, str] = INPUTS, **changes: Any) -> Any:
-    options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": {"v": "Sum()"}, "sinks": []}
+    options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0}
+    options |= {"views": {"v": "Sum()"}, "sinks": [], "windows": {"views/v": ""}}
     by_archive = {batch: {"events": fingerprint} for batch, fingerprint in inputs.items()}
     return decide(manifest, by_archive, archives={"events": "events"}, **(options | changes))
 
