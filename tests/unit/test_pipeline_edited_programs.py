@@ -144,3 +144,23 @@ def test_other_windows_make_what_they_would_have_made_from_the_beginning(
         run(place, program(after), until_ms=until_ms)
     assert read(edited, after, *former) == read(anew, after, *former)
     assert run(edited, program(after), until_ms=until_ms, everything=True).batches == []
+
+
+def test_a_sink_does_not_keep_what_one_had_that_is_gone(tmp_path: Path) -> None:
+    def program(numbers: Streamlet) -> None:
+        for name in names:
+            numbers.map(lambda _, name=name: name).to_sink(JsonLinesSink(tmp_path / name))
+
+    def written() -> dict[str, set[str]]:
+        return {
+            f"{path.parts[-4]}/{path.parts[-3]}": set(path.read_text().split())
+            for path in tmp_path.glob("sinks/*/*/*/part-*")
+        }
+
+    names = ["first", "second"]
+    write(tmp_path, 0, 1)
+    run(tmp_path, program)
+    names.remove("first")
+    write(tmp_path, 2)
+    run(tmp_path, program)
+    assert written() == {f"sink-1/batch={n}": {'"second"'} for n in range(3)}
