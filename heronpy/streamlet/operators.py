@@ -5,9 +5,8 @@ an element passes it for the price of two calls. What belongs to the element but
 came of) is in one `Place`, which an operator that changes it puts back.
 
 In a batch job elements come in chunks: a list with their times, one int for all of them or a list. A chunk goes through
-a list comprehension (or C loop) per operator: that is what makes Python fast there. If user code raises, the chunk is
-done again one by one, and the elements at fault are set aside; so functions may be called twice for an element, as
-after a replay. Transform operators, which remember what they have seen, get each element once.
+a C loop per operator: that is what makes Python fast there. Where user code raises, the element at fault is set aside,
+and the loop goes on after it: user code gets each element once, for it may remember or change it.
 """
 
 from __future__ import annotations
@@ -89,17 +88,31 @@ def operator_of(node: Node) -> Operator | None:
     return None
 
 
-def each(
-    stage: str, function: Callable[[Any], Any], values: Sequence[Any], times: Times, failed: ChunkFailed
-) -> Iterator[tuple[Any, Any, int]]:
-    """(element, result, time) one by one; elements for which `function` raises are set aside."""
-    for value, time_ms in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+def results(
+    stage: str, make: Callable[[Iterator[Any]], Iterator[Any]], values: list[Any], times: Times, failed: ChunkFailed
+) -> tuple[list[Any], list[Any], Times]:
+    """Elements, what `make` makes of each, and their times, without those at which it raises: they are set aside.
+
+    It gets each element once, for user code may change elements. StopIteration, which ends it like any iterator, is an
+    error of an element as well.
+    """
+    made: list[Any] = []
+    refused: list[int] = []
+    left = iter(values)
+    while len(made) + len(refused) < len(values):
+        error: Exception = StopIteration()
         try:
-            result = function(value)
-        except Exception as error:  # whatever user code raises
-            failed(stage, value, time_ms, error)
-        else:
-            yield value, result, time_ms
+            made.extend(make(left))  # what was made before an error stays
+        except Exception as raised:  # whatever user code raises
+            error = raised
+        if (at := len(made) + len(refused)) < len(values):
+            refused.append(at)
+            failed(stage, values[at], times if isinstance(times, int) else times[at], error)
+    if refused:
+        kept = [at not in refused for at in range(len(values))]
+        values = list(compress(values, kept))
+        times = times if isinstance(times, int) else list(compress(times, kept))
+    return values, made, times
 
 
 class _Function:
@@ -129,12 +142,8 @@ class Map(_Function):
         stage, function = self._stage, self._function
 
         def push(values: list[Any], times: Times) -> None:
-            try:
-                made, made_times = list(map(function, values)), times
-            except Exception:  # found one by one
-                done = list(each(stage, function, values, times, failed))
-                made, made_times = [result for _, result, _ in done], [time for _, _, time in done]
-            then(made, made_times)
+            _, made, times = results(stage, lambda left: map(function, left), values, times, failed)
+            then(made, times)
 
         return push
 
@@ -160,16 +169,8 @@ class Filter(_Function):
         stage, function = self._stage, self._function
 
         def push(values: list[Any], times: Times) -> None:
-            try:
-                if isinstance(times, int):
-                    kept, kept_times = list(filter(function, values)), times
-                else:
-                    flags = list(map(function, values))
-                    kept, kept_times = list(compress(values, flags)), list(compress(times, flags))  # type: ignore[assignment]  # Times
-            except Exception:  # found one by one
-                done = list(each(stage, lambda v: bool(function(v)), values, times, failed))
-                kept, kept_times = [v for v, keep, _ in done if keep], [t for _, keep, t in done if keep]  # type: ignore[assignment]  # Times
-            then(kept, kept_times)
+            values, flags, times = results(stage, lambda left: map(bool, map(function, left)), values, times, failed)
+            then(list(compress(values, flags)), times if isinstance(times, int) else list(compress(times, flags)))
 
         return push
 
@@ -209,36 +210,16 @@ class FlatMap(_Function):
         stage, function = self._stage, self._function
 
         def push(values: list[Any], times: Times) -> None:
-            try:
-                if isinstance(times, int):
-                    made, made_times = list(chain.from_iterable(map(function, values))), times
-                else:
-                    lists = [list(few) for few in map(function, values)]
-                    made = list(chain.from_iterable(lists))
-                    made_times = list(chain.from_iterable(map(repeat, times, map(len, lists))))  # type: ignore[assignment]  # Times
-            except Exception:  # found one by one
-                made, made_times = self._one_by_one(stage, values, times, failed)  # type: ignore[assignment]  # Times
-            then(made, made_times)
+            _, lists, times = results(stage, lambda left: map(list, map(function, left)), values, times, failed)
+            if not isinstance(times, int):
+                times = list(chain.from_iterable(map(repeat, times, map(len, lists))))
+            then(list(chain.from_iterable(lists)), times)
 
         return push
-
-    def _one_by_one(
-        self, stage: str, values: list[Any], times: Times, failed: ChunkFailed
-    ) -> tuple[list[Any], list[int]]:
-        function = self._function
-        done = [(few, time) for _, few, time in each(stage, lambda v: list(function(v)), values, times, failed)]
-        return [one for few, _ in done for one in few], [time for few, time in done for _ in few]
 
 
 class Transform(FlatMap):
-    """The user's operator, by its `Transformer`. It may remember elements, so it gets none of them twice."""
-
-    def by_chunk(self, then: Push, failed: ChunkFailed) -> Push:
-        def push(values: list[Any], times: Times) -> None:
-            made, made_times = self._one_by_one(self._stage, values, times, failed)
-            then(made, times if isinstance(times, int) else made_times)
-
-        return push
+    """The user's operator, by its `Transformer`."""
 
 
 class EventTime(_Function):
@@ -268,12 +249,10 @@ class EventTime(_Function):
         stage, function = self._stage, self._function
 
         def push(values: list[Any], times: Times) -> None:
-            try:
-                timed, new_times = values, list(map(event_time_ms, map(function, values)))
-            except Exception:  # found one by one
-                done = list(each(stage, lambda v: event_time_ms(function(v)), values, times, failed))
-                timed, new_times = [v for v, _, _ in done], [made for _, made, _ in done]
-            then(timed, new_times)
+            values, new_times, _ = results(
+                stage, lambda left: map(event_time_ms, map(function, left)), values, times, failed
+            )
+            then(values, new_times)
 
         return push
 

@@ -121,12 +121,20 @@ def repartition(function: Callable[[Any], Any]) -> Callable[[], Operator]:
     return lambda: copies(RepartitionNode(parents=(), name="s", partitions=3, function=function))
 
 
+def _first_of(n: int) -> int:
+    return next(i for i in range(n) if i > 1)  # StopIteration, if there is none
+
+
 OPERATORS = {
     "map": of_node(MapNode, lambda n: 12 // n),
     "filter": of_node(FilterNode, lambda n: 12 // n % 2),
     "filter by what has no truth": of_node(FilterNode, lambda n: np.arange(n)),
     "flat_map": of_node(FlatMapNode, lambda n: range(n) if n % 3 else None),
     "flat_map that fails half-way": of_node(FlatMapNode, lambda n: (12 // (2 - i) for i in range(n))),
+    "map that finds nothing": of_node(MapNode, _first_of),
+    "filter that finds nothing": of_node(FilterNode, _first_of),
+    "flat_map that finds nothing": of_node(FlatMapNode, lambda n: range(_first_of(n))),
+    "event_time that finds nothing": of_node(EventTimeNode, _first_of),
     "event_time": of_node(EventTimeNode, lambda n: 1e15 if n == 3 else n),
     "transform": transform,
     "repartition": repartition(lambda n: n),
@@ -161,6 +169,20 @@ def test_an_element_that_one_form_refuses_is_refused_by_the_other(name: str, num
         assert (stage, element, time_ms) == ("s", number, 5)
         assert reason in error
         assert all(time == 5 for _, time in out)
+
+
+@pytest.mark.parametrize("kind", [MapNode, FilterNode, FlatMapNode, EventTimeNode])
+def test_a_function_that_changes_elements_gets_each_once(kind: type[Node]) -> None:
+    def change(element: list[int]) -> Any:
+        element[0] += 1
+        made = 12 // (element[0] - 3)
+        return [element] if kind is FlatMapNode else made
+
+    def rows() -> list[Row]:
+        return [([n], 5) for n in range(4)]
+
+    made = by_chunk(of_node(kind, change)(), rows())
+    assert made == by_element(of_node(kind, change)(), rows(), ided=False)
 
 
 def test_a_set_of_partitions_is_several() -> None:
