@@ -92,10 +92,12 @@ class ViewReader:
 
     def totals(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
         """Every key with its accumulator over all batches up to `upto`. Holds all keys of the view in memory."""
-        table: dict[Any, Any] = {}
-        for key, acc in self.pieces(upto):
-            table[key] = self._monoid.merge(table[key], acc) if key in table else acc
-        yield from table.items()
+        table: dict[bytes, Any] = {}  # by what is one key here: a nan is none in a dict
+        for path in view_files(self._directory, self._view, self.manifest, upto):
+            for key, value in read_rows(path):
+                acc = self._monoid.decode(value)
+                table[key] = self._monoid.merge(table[key], acc) if key in table else acc
+        yield from ((decode_key(key), acc) for key, acc in table.items())
 
     def pieces(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
         """The same, with each key as often as it is somewhere: what is there of a key is to be merged.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +32,10 @@ def refuse(*args: object) -> None:
     raise AssertionError(args)
 
 
-def write(folder: Path, count: int) -> None:
+def write(folder: Path, count: int, key: Any = "the") -> None:
     folder.mkdir(parents=True)
     path = Path(str(unused(folder, 0)))
-    write_part(path, sorted_rows([("the", count)], Sum(), refuse), Sum(), refuse)
+    write_part(path, sorted_rows([(key, count)], Sum(), refuse), Sum(), refuse)
     path.rename(folder / part_name(0))
 
 
@@ -53,3 +56,14 @@ def test_reads_by_key_look_through_the_history_once(tmp_path: Path) -> None:
     assert scanned.scans == before, "with 20,000 batches a look through them takes 40 ms"
     assert reader.get("the", 2) == 102, "up to another batch it is another answer"
     reader.close()
+
+
+def test_totals_have_each_key_once_that_a_read_by_key_takes_for_one(tmp_path: Path) -> None:
+    done = {n: Batch(f"v{n}", "f", views={"counts": Parts(1, [1])}) for n in range(2)}
+    manifest = Manifest(60_000, committed_watermark=1)
+    manifest.batches.update(done)
+    for batch in done:
+        write(tmp_path / "views" / "counts" / f"batch={batch}" / f"v{batch}", 1, math.nan)
+    with contextlib.closing(ViewReader(tmp_path, "counts", Sum(), manifest)) as reader:
+        assert reader.get(math.nan) == 2
+        assert [acc for _, acc in reader.totals()] == [2]
