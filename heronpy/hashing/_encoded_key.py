@@ -22,6 +22,7 @@ _INT, _DECIMAL, _FROZENSET, _INSTANT, _NAIVE, _DATE, _UUID, _SURROGATES = range(
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NAIVE_EPOCH = datetime.datetime(1970, 1, 1)
+_FIRST, _LAST = datetime.datetime.min - _NAIVE_EPOCH, datetime.datetime.max - _NAIVE_EPOCH
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _DECIMAL_EXPONENT_MAX = 4000  # a larger one makes an integer of megabytes
 
@@ -138,7 +139,10 @@ def _decimal(number: decimal.Decimal) -> Any:
 def _datetime(key: datetime.datetime) -> msgspec.msgpack.Ext:
     if key.utcoffset() is None:
         return msgspec.msgpack.Ext(_NAIVE, _pack((key.replace(tzinfo=None) - _NAIVE_EPOCH) // _MICROSECOND))
-    return msgspec.msgpack.Ext(_INSTANT, _pack((key - _EPOCH) // _MICROSECOND))
+    since_epoch = key - _EPOCH
+    if not _FIRST <= since_epoch <= _LAST:
+        raise TypeError(f"{key} cannot be a key: in UTC it is not within the years 1 to 9999")
+    return msgspec.msgpack.Ext(_INSTANT, _pack(since_epoch // _MICROSECOND))
 
 
 def _ext(code: int, packed: memoryview) -> Any:

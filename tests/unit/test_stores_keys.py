@@ -127,6 +127,13 @@ def test_other_types_are_refused_in_one_line(key: Any) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("bound", "hours"), [(datetime.datetime.min, 1), (datetime.datetime.max, -1)])
+def test_an_instant_that_cannot_come_back_in_utc_is_refused(bound: datetime.datetime, hours: int) -> None:
+    assert decode_key(encode_key(bound.replace(tzinfo=datetime.UTC))) == bound.replace(tzinfo=datetime.UTC)
+    with pytest.raises(TypeError, match="cannot be a key"):
+        encode_key(bound.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=hours))))
+
+
 def test_a_decimal_with_a_huge_exponent_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(TypeError, match="exponent"):
         encode_key(decimal.Decimal("1E999999"))
