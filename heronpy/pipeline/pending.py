@@ -403,7 +403,7 @@ def undone(
     views: Mapping[str, str],
     sinks: Collection[str],
 ) -> list[int]:
-    """Those of dirty batches that are not done yet, or have followers that are not.
+    """Those of dirty batches that are not done yet, or have followers that are not; and those with later followers.
 
     Args:
         manifest: what is done.
@@ -417,13 +417,14 @@ def undone(
     # A batch that lacks a view because its rows are lost is found with them: until then no run looks for it.
     given_up = {b for b in work.kept if not manifest.batches[b].fingerprint}
     left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)} - given_up
+    # Windows may reach into a batch without input: nothing else would lead to it when it is complete.
+    reaching = {batch for batch in work.inputs if batch + reach > work.closable}
     if span is None:
         if dirty and (later := next(manifest.batches.between(work.closable + 1, None), None)) is not None:
             left.add(later[0])  # done before what it follows from was, which this run was not to go on to
         first = min(left, default=work.closable + 1)
-        # Windows may reach into a batch without input: nothing else would lead to it when it is complete.
-        return sorted(left | {batch for batch in dirty if batch >= first or batch + reach > work.closable})
-    waiting = {batch for batch in dirty if batch + span > work.closable}
+        return sorted(left | reaching | {batch for batch in dirty if batch >= first or batch + reach > work.closable})
+    waiting = reaching | {batch for batch in dirty if batch + span > work.closable}
     return sorted(waiting | left | {batch for batch in dirty if any(batch + i in left for i in range(span + 1))})
 
 

@@ -379,6 +379,22 @@ def test_longer_windows_reach_into_batches_that_the_former_did_not(
     world.check()
 
 
+@pytest.mark.parametrize("reduced", [False, True])
+def test_windows_that_come_later_reach_into_batches_that_are_complete_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path, reduced=reduced, slide_ms=5_000)
+    world.write(0, 1, 3, count=4, upto=3)
+    world.run()
+    world.windows = True
+    assert world.run().batches == [0, 1, 2, 3]
+    world.write(6, upto=6)
+    world.run()
+    world.check()
+    world.check_settled()
+
+
 def test_batches_after_a_late_one_are_computed_though_a_run_was_not_to_go_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
