@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +17,13 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 from heronpy.archive import ArchiveWriter
 from heronpy.connectors import JsonLinesSink, ListSource
 from heronpy.errors import TopologyError
-from heronpy.pipeline import Job, MergedStore, RunReport, ViewReader, running
+from heronpy.pipeline import Job, MergedStore, RunReport, ViewReader, rollup, running
 from heronpy.streamlet import Builder, Config, Max, Monoid, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
-from tests.unit.pipeline_model import LENGTH_MS, model
+from tests.unit.pipeline_model import LENGTH_MS, Killed, model
 
+SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 3
+FIRST_SEED = int(os.environ.get("HERON_MODEL_SEED", "0"))
 NUMBERS = (1, 2, 3)
 """In each batch."""
 Define = Callable[[Streamlet], None]
@@ -36,8 +41,8 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     model(monkeypatch, long=False)
 
 
-def write(place: Path, *batches: int) -> None:
-    """Archive the numbers in each batch; all up to the last are complete."""
+def write(place: Path, *batches: int, upto: int = 0, ids: str = "") -> None:
+    """Archive the numbers in each batch; all up to the last are complete, or up to a later one."""
     with contextlib.closing(
         ArchiveWriter(
             place / "archive" / "events", task="0", batch_length_ms=LENGTH_MS, codec="columns", dead_letter=print
@@ -45,9 +50,9 @@ def write(place: Path, *batches: int) -> None:
     ) as writer:
         for batch in batches:
             for number in NUMBERS:
-                writer.add(f"{batch}-{number}", batch * LENGTH_MS + number, number)
+                writer.add(f"{ids}{batch}-{number}", batch * LENGTH_MS + number * 2_000, number)
         writer.commit()
-        writer.progress((max(batches) + 1) * LENGTH_MS)
+        writer.progress((max(*batches, upto) + 1) * LENGTH_MS)
 
 
 def job(place: Path, program: Define) -> Job:
@@ -164,3 +169,81 @@ def test_a_sink_does_not_keep_what_one_had_that_is_gone(tmp_path: Path) -> None:
     write(tmp_path, 2)
     run(tmp_path, program)
     assert written() == {f"sink-1/batch={n}": {'"second"'} for n in range(3)}
+
+
+VIEWS: dict[str, Monoid] = {
+    "counts": Sum(),
+    "windows": Sum(),
+    "so-far": Max(),
+    "of-these": Sum(),
+    "from-windows": Max(),
+}
+WINDOWS = [(5, 5), (10, 10), (15, 5), (20, 10), (20, 20), (30, 10), (30, 30)]
+
+
+def several(outputs: Mapping[str, tuple[int, int]], sinks: int, *, named: bool) -> Define:
+    """A program with some of `VIEWS`, made in these windows if in any, and so many sinks."""
+
+    def define(numbers: Streamlet) -> None:
+        def windowed(pairs: Streamlet, view: str) -> Streamlet:
+            return pairs.reduce_by_key_and_window(WindowConfig(*outputs[view]), _plus)
+
+        pairs = numbers.map(lambda n: (n % 3, n)).set_name("pairs")
+        if "counts" in outputs:
+            pairs.to_store("counts", Sum())
+        if "windows" in outputs:
+            windowed(pairs, "windows").to_store("windows", Sum())
+        if "so-far" in outputs or "of-these" in outputs:
+            so_far = pairs.reduce_by_key(_plus)
+            so_far = so_far.set_name("r") if named else so_far
+            so_far.to_store("so-far", Max())
+            if "of-these" in outputs:
+                windowed(so_far, "of-these").to_store("of-these", Sum())
+        if "from-windows" in outputs:
+            of_windows = windowed(pairs, "from-windows").map(lambda pair: (pair[0].key, pair[1]))
+            of_windows.reduce_by_key(_plus).to_store("from-windows", Max())
+        for number in range(sinks):
+            pairs.to_sink(JsonLinesSink(f"out-{number}"))
+
+    return define
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_programs_that_are_edited_between_runs_that_die_come_to_what_the_last_makes_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    operations = model(monkeypatch, long=chosen.random() < 0.6)
+    if chosen.random() < 0.5:
+        monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
+        monkeypatch.setattr(running, "_GROUP_BYTES", 3_000)
+        monkeypatch.setattr(running, "_CORE_BYTES", 1)
+    edited, anew, upto = tmp_path / "edited", tmp_path / "anew", 3
+    outputs: dict[str, tuple[int, int]] = {"counts": (10, 10)}
+    program = several(outputs, 0, named=False)
+    write(edited, *(batch for batch in range(upto) if chosen.random() < 0.6), upto)
+    for step in range(chosen.randint(2, 7)):
+        match chosen.choice(["edit", "new", "late", "nothing"]):
+            case "edit":
+                name = chosen.choice(list(VIEWS))
+                if len(outputs) > 1 and name in outputs and chosen.random() < 0.5:
+                    del outputs[name]
+                else:
+                    outputs[name] = chosen.choice(WINDOWS)
+                program = several(dict(outputs), chosen.randint(0, 2), named=chosen.random() < 0.5)
+            case "new":
+                first, upto = upto + 1, upto + chosen.randint(1, 4)
+                write(edited, *(batch for batch in range(first, upto) if chosen.random() < 0.5), upto)
+            case "late":
+                write(edited, chosen.randint(0, upto), upto=upto, ids=f"late-{step}-")
+        until_ms = chosen.choice([None, None, chosen.randint(0, upto + 1) * LENGTH_MS])
+        kill_at = chosen.choice([None, chosen.randint(1, 150)])
+        with contextlib.suppress(Killed), operations.watched(kill_at):
+            run(edited, program, until_ms=until_ms)
+    run(edited, program)
+    shutil.copytree(edited / "archive", anew / "archive")
+    run(anew, program)
+    for name in job(anew, program).stores():
+        assert view(edited, name, VIEWS[name]) == view(anew, name, VIEWS[name]), name
+    assert run(edited, program).batches == []
+    assert run(edited, program, everything=True).batches == []
