@@ -32,7 +32,7 @@ class World:
     """Archives, of which a program reads some."""
 
     def __init__(self, place: Path) -> None:
-        self._place, self._numbers, self._upto = place, iter(range(10**6)), -1
+        self._place, self._numbers, self.upto = place, iter(range(10**6)), -1
         self._writers = {
             name: ArchiveWriter(
                 place / "archive" / name,
@@ -46,13 +46,13 @@ class World:
         }
 
     def write(self, *batches: int, archives: Sequence[str] = tuple(ROWS)) -> None:
-        self._upto = max(self._upto, *batches)
+        self.upto = max(self.upto, *batches)
         for name, writer in self._writers.items():
             for batch in batches if name in archives else ():
                 for n in (next(self._numbers) for _ in range(ROWS[name])):
                     writer.add(f"{name}{n}", batch * LENGTH_MS + n * 7919 % LENGTH_MS, name)
             writer.commit()
-            writer.progress((self._upto + 1) * LENGTH_MS)
+            writer.progress((self.upto + 1) * LENGTH_MS)
 
     def run(
         self,
@@ -201,7 +201,8 @@ def test_programs_whose_archives_come_and_go_make_what_a_run_from_nothing_makes(
         for name in ROWS:
             world.write(upto, *(chance.randrange(upto + 1) for _ in range(chance.randrange(2))), archives=[name])
             upto += chance.randrange(2)
-        until_ms = chance.choice([None, None, chance.randrange(upto + 2) * LENGTH_MS])
+        until = chance.randrange(upto + 2)
+        until_ms = chance.choice([None, None, min(until, world.upto + 1) * LENGTH_MS])
         kill_at = chance.randrange(120) if chance.random() < 0.4 else None
         with contextlib.suppress(Killed), operations.watched(kill_at):
             world.run(archives, reduced=reduced, windows=True, until_ms=until_ms)
