@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from heronpy.archive import DEAD_LETTERS
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.computing import VERSION
-from heronpy.pipeline.intents import unfinished
+from heronpy.pipeline.intents import INTENTS, unfinished
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.letters import find_letters, letters_of, stale_letters
-from heronpy.pipeline.manifest import CHILDREN, HISTORY, Manifest, Tier, every_tier
+from heronpy.pipeline.manifest import CHILDREN, HISTORY, MANIFEST_FILE, Manifest, Tier, every_tier
 from heronpy.pipeline.reductions import STATES, STORED_STATES
 
 _SEARCHED_BATCHES = 256
@@ -54,10 +54,17 @@ def find_leftovers(job: Job, manifest: Manifest, *, thorough: bool = False) -> l
     found += [file.path for file in files_of(directory).listed(directory / HISTORY) if file.path.name not in kept]
     if isinstance(directory, Path):
         found += [folder for folder in _folders(directory) if folder.name.startswith(STATES)]
+        found += _torn(directory)
     else:
         states = (file.path for file in files_of(directory).find(directory, STORED_STATES))
         found += [path for path in states if _STORED_STATES.fullmatch(path.parts[len(directory.parts)])]
     return found + notes  # last: if this one dies, too, the next finds them
+
+
+def _torn(directory: Path) -> list[Path]:
+    """What a run was writing that died, or could not even remove it: there is one run at a time."""
+    places = (f".{MANIFEST_FILE}.*.tmp", f"{HISTORY}/.*.tmp", f"{INTENTS}/.*.tmp")
+    return [path for place in places for path in directory.glob(place)]
 
 
 def _of_outputs(folder: str) -> bool:

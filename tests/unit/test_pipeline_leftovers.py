@@ -65,6 +65,19 @@ def test_a_run_that_died_leaves_nothing_of_what_it_had_noted(job: Job, tmp_path:
     assert kept.exists()
 
 
+def test_what_a_run_was_writing_that_died_goes(job: Job, tmp_path: Path) -> None:
+    torn = [
+        put(tmp_path, ".manifest.json.77-01234567.tmp"),
+        put(tmp_path, "history/.0-0123456789abcdef.json.77-01234567.tmp"),
+        put(tmp_path, f"intents/.{DEAD}.json.77-01234567.tmp"),
+    ]
+    others = [put(tmp_path, ".notes.tmp"), put(tmp_path, "archive/events/_tmp/.x.tmp")]
+    clean(job)
+    assert [path for path in torn if path.exists()] == []
+    assert [path for path in others if not path.exists()] == []
+    assert Manifest.load(tmp_path).batches[3].version == DONE
+
+
 @pytest.mark.parametrize("name", [".part-00000-0123456789ab", "..part-00000-0123456789ab.jsonl.77.tmp"])
 def test_what_another_attempt_at_a_task_has_left_beside_what_counts_goes(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
