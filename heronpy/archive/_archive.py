@@ -149,10 +149,7 @@ class Archive:
         """Files that are still there though a compaction has replaced them, at least so long ago."""
         files = []
         for _, listed in self._listed():
-            names: set[str] = set()
-            for file in listed:
-                if MERGED in file.path.name and time.time() - _published_s(file) >= older_than_s:
-                    names |= self._replaces(file)
+            names = self._replaced([file for file in listed if time.time() - _published_s(file) >= older_than_s])
             files += [file for file in listed if file.path.name in names]
         return files
 
@@ -271,11 +268,20 @@ class Archive:
     def _current(self, files: list[ArchiveFile]) -> list[ArchiveFile]:
         if len(files) < 2:  # alone, nothing of it is replaced: no footer need be read
             return files
-        replaced: set[str] = set()
-        for file in files:
-            if MERGED in file.path.name:
-                replaced |= self._replaces(file)
+        replaced = self._replaced(files)
         return [file for file in files if file.path.name not in replaced]
+
+    def _replaced(self, files: Iterable[ArchiveFile]) -> set[str]:
+        """Names of files whose rows these have, too: those that they replace, and others that replace the same.
+
+        Two compactions merge the same files if one takes the other, which only was slow, for dead.
+        """
+        merged = {f.path.name: found for f in files if MERGED in f.path.name and (found := self._replaces(f))}
+        names = set[str]().union(*merged.values())
+        for name, found in merged.items():
+            if any(found < others or (found == others and other < name) for other, others in merged.items()):
+                names.add(name)
+        return names
 
     def _replaces(self, file: ArchiveFile) -> set[str]:
         # One that is damaged replaces nothing: if what it replaced is still there, that counts again.

@@ -285,6 +285,33 @@ def test_of_two_merges_of_the_same_files_the_first_counts(tmp_path: Path, letter
     assert list((tmp_path / "_tmp").iterdir()) == []
 
 
+def test_two_merges_of_the_same_files_at_once_count_once(tmp_path: Path, letters: Letters) -> None:
+    for first in (0, 10):
+        write(tmp_path, letters, EVENTS[first : first + 10], first=first)
+    archive = Archive(tmp_path)
+    sources = archive.batches()[0]
+    fingerprint = archive.fingerprint(sources)
+    (plan,) = plan_merges(tmp_path, 0, sources, min_files=2, target_bytes=1 << 27)
+    slow, fast = merge_files(plan), merge_files(plan)
+    counts = publish(fast)
+    assert isinstance(counts, Path)
+    assert isinstance(slow.tmp, Path)
+    late = slow.tmp.rename(counts.with_name(counts.name.replace("-merged-", "-merged-z")))  # it has looked before
+    for gone in (False, True):
+        assert [file.path for file in archive.batches()[0]] == [counts]
+        assert archive.fingerprint(archive.batches()[0]) == fingerprint
+        assert {file.path for file in archive.replaced()} == {late, *(() if gone else (file.path for file in sources))}
+        for file in sources:
+            file.path.unlink(missing_ok=True)
+    write(tmp_path, letters, EVENTS[20:30], first=20)
+    (plan,) = plan_merges(tmp_path, 0, archive.batches()[0], min_files=2, target_bytes=1 << 27)
+    publish(merge_files(plan))
+    for found in archive.replaced():
+        found.path.unlink()
+    assert archive.rows(archive.batches()[0]) == 30
+    assert not late.exists()
+
+
 def test_the_order_of_keys_does_not_matter_to_a_merge(tmp_path: Path, letters: Letters) -> None:
     elements = [{"b": 1, "a": 2, "d": {"z": 1, "y": 2}}, {"a": 3, "d": {"y": 3, "z": 4}, "b": 5}]
     for first, element in enumerate(elements * 2):
