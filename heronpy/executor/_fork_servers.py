@@ -7,12 +7,12 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from heronpy.errors import UnavailableError
 from heronpy.executor._commands import INSTANCE_STAGE, Command
 from heronpy.forkserver import ForkServer
-from heronpy.host import CONTAINER_ENV, child_environment, engine_program, open_out
+from heronpy.host import CONTAINER_ENV, INSTANCE_ENV, child_environment, engine_program, open_out
 from heronpy.runtime import PARENT_ENV, Launch
 
 log = logging.getLogger(__name__)
@@ -23,13 +23,21 @@ _AT_EXEC: Final = "GLIBC_TUNABLES"
 """Is read when a program is executed, so a fork server has it for all whom it forks."""
 
 
+class _Imports(NamedTuple):
+    """What a fork server imports, and how."""
+
+    modules: frozenset[str]
+    environment: dict[str, str]
+    """What libraries read when they are loaded (OPENBLAS_THREAD_TIMEOUT) is not read again in a fork."""
+
+
 class ForkServers:
     """One for the commands of each setting of `_AT_EXEC`, if these are at least two."""
 
     def __init__(self, launch: Launch, container: int) -> None:
         self._launch = launch
         self._container = container
-        self._modules: dict[str, frozenset[str]] = {}
+        self._imports: dict[str, _Imports] = {}
         self._servers: dict[str, ForkServer] = {}
         self._again_s: dict[str, float] = {}
 
@@ -39,10 +47,10 @@ class ForkServers:
         for command in commands if self._launch.config.executor.fork_server else ():
             if engine_program(command.argv):
                 groups[_setting(command)].append(command)
-        self._modules = {setting: _modules(group) for setting, group in groups.items() if len(group) > 1}
-        for setting in self._servers.keys() - self._modules.keys():
+        self._imports = {setting: _imports(group) for setting, group in groups.items() if len(group) > 1}
+        for setting in self._servers.keys() - self._imports.keys():
             self._servers.pop(setting).close()
-        for setting in self._modules:
+        for setting in self._imports:
             self._server(setting)
 
     @property
@@ -53,7 +61,7 @@ class ForkServers:
     def fork(self, command: Command, environment: Mapping[str, str], out: IO[bytes]) -> int | None:
         """The pid of a process that is forked for a command; None: it is to be executed."""
         setting = _setting(command)
-        if setting not in self._modules or not (self._server(setting) and self._ready(setting)):
+        if setting not in self._imports or not (self._server(setting) and self._ready(setting)):
             return None
         directory = self._launch.container_dir(self._container)
         try:
@@ -84,15 +92,14 @@ class ForkServers:
         if setting in self._servers or time.monotonic() < self._again_s.get(setting, 0.0):
             return self._servers.get(setting)
         name = f"fork-server-{self._container}"
-        ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container)}
-        if setting:
-            ours[_AT_EXEC] = setting
+        modules, ours = self._imports[setting]
+        ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **ours}
         bounds = self._launch.config.logging
         try:
             out = self._launch.log_dir(self._container) / f"{name}.out"
             with open_out(out, file_bytes=bounds.file_bytes, files=bounds.files) as errors:
                 environment = child_environment(self._launch, name, **ours)
-                self._servers[setting] = ForkServer(self._modules[setting], environment=environment, errors=errors)
+                self._servers[setting] = ForkServer(modules, environment=environment, errors=errors)
         except OSError as e:
             log.warning("no fork server can be started, so processes are executed, which takes longer: %s", e)
             self._again_s[setting] = time.monotonic() + AGAIN_S
@@ -103,9 +110,8 @@ def _setting(command: Command) -> str:
     return command.env.get(_AT_EXEC, "")
 
 
-def _modules(group: Iterable[Command]) -> frozenset[str]:
-    """What a fork server imports: if it forks instances, not more than these, whose user code may bring another version
-    of something that only others need.
-    """
-    instances = [command for command in group if command.stage == INSTANCE_STAGE]
-    return frozenset(engine_program(command.argv)[0] for command in instances or group)
+def _imports(group: Iterable[Command]) -> _Imports:
+    """For instances if there are any: their user code may bring another version of what only other processes need."""
+    group = [command for command in group if command.stage == INSTANCE_STAGE] or list(group)
+    environment = {key: value for key, value in group[0].env.items() if key != INSTANCE_ENV}
+    return _Imports(frozenset(engine_program(command.argv)[0] for command in group), environment)

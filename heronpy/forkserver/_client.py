@@ -31,8 +31,8 @@ class ForkServer:
 
         Args:
             modules: What it imports: the engine's processes, by the names with which they are executed.
-            environment: Its own, with what is read when a program is executed (GLIBC_TUNABLES). What it starts with
-                stands in what it forks until that has named itself, so it comes first there.
+            environment: Its own, with what is read when a program is executed (GLIBC_TUNABLES) or a library loaded.
+                What it starts with stands in what it forks until that has named itself, so it comes first there.
             errors: Where it prints why it ends.
 
         Raises:

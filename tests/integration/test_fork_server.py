@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from heronpy.errors import UnavailableError
 from heronpy.executor import Children, Command
 from heronpy.forkserver import ForkServer
-from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, engine_process, find_by_environment
+from heronpy.host import INSTANCE_ENV, PROCESS_ENV, TOPOLOGY_ENV, HostProcess, engine_process, find_by_environment
 from heronpy.parent import PARENT_ENV
 from heronpy.testing import eventually_sync
 
@@ -204,6 +204,19 @@ def test_an_environment_too_large_for_a_message_is_refused(server: Server) -> No
 def fork_servers(container: Container) -> list[HostProcess]:
     wanted = {TOPOLOGY_ENV: container.launch.topology_id, PROCESS_ENV: "fork-server-1"}
     return [process for process, _ in find_by_environment(wanted)]
+
+
+def test_libraries_are_loaded_as_instances_want_it(container: Container) -> None:
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    argv = engine_process(MODULE)
+    instances = [Command(id, argv, env={INSTANCE_ENV: id, "OPENBLAS_THREAD_TIMEOUT": "20"}) for id in ("a", "b")]
+    children.follow([Command("stmgr-1", argv, 2, {"OPENBLAS_NUM_THREADS": "1"}), *instances])
+    (server,) = fork_servers(container)
+    environment = psutil.Process(server.pid).environ()
+    children.close()
+    assert environment["OPENBLAS_THREAD_TIMEOUT"] == "20"
+    assert not environment.keys() & {INSTANCE_ENV, "OPENBLAS_NUM_THREADS"}
 
 
 def test_where_the_fork_server_is_dead_processes_are_executed(
