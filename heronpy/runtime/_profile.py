@@ -135,7 +135,7 @@ class Profiler:
         """Sample until asked to stop, for at most `seconds_max`."""
         began_s, began_cpu_s, pause_s = time.monotonic(), time.thread_time(), self._interval_s
         for thread in threading.enumerate():
-            self._grown_ns(thread.native_id)
+            self._grown_ns(thread)
         # At random intervals: whatever the process itself does every few ms must not be seen always or never.
         while self._took_s < self._seconds_max and not stop.wait(random.uniform(0.5, 1.5) * pause_s):
             self._look(stop)
@@ -184,20 +184,22 @@ class Profiler:
         threads = {thread.ident: thread for thread in threading.enumerate()}
         me = threading.get_ident()
         stacks = [(threads.get(id), _lines(frame)) for id, frame in sys._current_frames().items() if id != me]
-        before_ns = [self._grown_ns(thread.native_id if thread else None) for thread, _ in stacks]
+        before_ns = [self._grown_ns(thread) for thread, _ in stacks]
         began_ns = time.monotonic_ns()
         stop.wait(_PROBE_S)
         least_ns = _RUNNING_MIN * (time.monotonic_ns() - began_ns)
         self._samples += 1
         for (thread, lines), grown_ns in zip(stacks, before_ns, strict=True):
-            now_ns = self._grown_ns(thread.native_id if thread else None)
+            now_ns = self._grown_ns(thread)
             name = thread.name[:_TEXT_MAX] if thread else "foreign"
             self._add((name, lines), grown_ns + now_ns, computing=now_ns > least_ns)
 
-    def _grown_ns(self, native_id: int | None) -> int:
+    def _grown_ns(self, thread: threading.Thread | None) -> int:
         """CPU time of a thread since this was asked before."""
-        if native_id is None:
+        if thread is None or thread.native_id is None:
             return 0
+        # Python 3.11 leaves the main thread of a fork the id that it had in the parent.
+        native_id = os.getpid() if thread is threading.main_thread() else thread.native_id
         try:
             now_ns = time.clock_gettime_ns((~native_id << 3) | _THREAD_CLOCK)
         except OSError:

@@ -8,11 +8,27 @@ import os
 import random
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 
 from heronpy.instance import task
+from heronpy.runtime import Profiler
+
+
+def profiled_cpu_ns() -> int:
+    """Of the main thread, which computes until the profiler has seen that, or for 10 s."""
+    profiler, stop = Profiler(), threading.Event()
+    thread = threading.Thread(target=profiler.run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while profiler.samples < 5 and time.monotonic() < deadline:
+        sum(range(10_000))
+    stop.set()
+    thread.join()
+    return sum(stack["cpu_ns"] for stack in profiler.profile()["stacks"] if stack["thread"] == "MainThread")
 
 
 def main() -> None:
@@ -31,6 +47,8 @@ def main() -> None:
         "main": sys.modules["__main__"].__spec__.name,  # type: ignore[union-attr]  # it is run as a module
         "numbers": [random.random(), np.random.random(), *(int(one.random_raw()) for one in generators)],
     }
+    if "computes" in sys.argv:
+        said["cpu_ns"] = profiled_cpu_ns()
     print(json.dumps(said), flush=True)
     if "waits" in sys.argv:
         signal.pause()

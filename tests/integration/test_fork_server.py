@@ -117,6 +117,10 @@ def test_forks_draw_other_numbers_from_every_generator(server: Server) -> None:
         assert len(set(drawn)) == len(drawn), numbers
 
 
+def test_the_profile_of_a_fork_has_the_cpu_time_of_its_main_thread(server: Server) -> None:
+    assert server.said(server.fork("computes"))["cpu_ns"] > 0
+
+
 def test_a_variable_that_the_server_has_is_not_in_a_fork_that_has_none(server: Server) -> None:
     del server.environment["PATH"]
     said = server.said(server.fork())
