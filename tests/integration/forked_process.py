@@ -18,6 +18,10 @@ from heronpy.instance import task
 from heronpy.runtime import Profiler
 
 
+def drawn(generator: np.random.BitGenerator | random.Random) -> int:
+    return generator.getrandbits(64) if isinstance(generator, random.Random) else int(generator.random_raw())
+
+
 def profiled_cpu_ns() -> int:
     """Of the main thread, which computes until the profiler has seen that, or for 10 s."""
     profiler, stop = Profiler(), threading.Event()
@@ -32,8 +36,9 @@ def profiled_cpu_ns() -> int:
 
 
 def main() -> None:
-    generators = [one for one in gc.get_objects() if isinstance(one, np.random.BitGenerator)]
-    generators.append(task.random_ids)
+    gc.unfreeze()  # else what the fork server has imported is not among the objects
+    generators = [one for one in gc.get_objects() if isinstance(one, np.random.BitGenerator | random.Random)]
+    assert task.random_ids in generators
     said = {
         "pid": os.getpid(),
         "parent": os.getppid(),
@@ -45,7 +50,7 @@ def main() -> None:
         "seen": [os.fsdecode(one) for one in Path("/proc/self/environ").read_bytes().split(b"\0") if one],
         "descriptors": len(os.listdir("/proc/self/fd")) - 1,
         "main": sys.modules["__main__"].__spec__.name,  # type: ignore[union-attr]  # it is run as a module
-        "numbers": [random.random(), np.random.random(), *(int(one.random_raw()) for one in generators)],
+        "numbers": [drawn(one) for one in generators],
     }
     if "computes" in sys.argv:
         said["cpu_ns"] = profiled_cpu_ns()
