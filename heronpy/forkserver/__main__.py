@@ -8,6 +8,7 @@ import importlib.util
 import os
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 
 from heronpy.forkserver._protocol import GO, READY, REQUEST_BYTES_MAX, Request
@@ -25,6 +26,8 @@ def _main() -> None:
     rename(engine_process("heronpy.forkserver", fd, *modules), os.environ)
     for module in modules:
         _import(module)
+    if threading.active_count() > 1:  # of a `sitecustomize`, say: forks would not have them, but what they have locked
+        sys.exit(f"forks would lack these threads: {threading.enumerate()[1:]}")
     gc.freeze()  # the collector would write to every object, and so copy the memory that forks share
     asker = socket.socket(fileno=int(fd))
     asker.send(READY)

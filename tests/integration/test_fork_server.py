@@ -281,6 +281,24 @@ def test_processes_are_executed_where_the_fork_server_cannot_import_them(contain
     eventually_sync(lambda: equal(children.dead(), [("words", pid, 1)]))
 
 
+def test_processes_are_executed_where_imports_start_threads(
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As agents do that trace a process: a fork would not have them, but the locks that they hold."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), name='agent', daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PATH]))
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    command = Command("words", engine_process(MODULE, "waits"))
+    children.follow([command, command])
+    eventually_sync(lambda: equal(children.prepared, True))
+    assert fork_servers(container) == []
+    assert "lack these threads: [<Thread(agent," in children.out_path("fork-server-1").read_text()
+    children.close()
+
+
 def test_a_fork_server_that_does_not_get_ready_is_given_up(
     container: Container, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
