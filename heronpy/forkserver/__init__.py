@@ -5,6 +5,6 @@ An engine process needs a third of a second of CPU to import its modules, and te
 memory. It runs no user code, and has no threads and no gRPC that would not survive a fork.
 """
 
-from heronpy.forkserver._client import ForkServer
+from heronpy.forkserver._client import ForkServer, reap_adopted
 
-__all__ = ["ForkServer"]
+__all__ = ["ForkServer", "reap_adopted"]

@@ -95,8 +95,9 @@ class ForkServer:
         if len(request) > REQUEST_BYTES_MAX:
             raise UnavailableError(f"its command and environment have {len(request):,} bytes")
         try:
-            with _adopting():
+            with _adopting() as expected:
                 if pid := self._forked(request, out):
+                    expected.add(pid)
                     return pid
         except OSError as e:
             raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
@@ -133,14 +134,41 @@ class ForkServer:
         self._process.wait()
 
 
+_adopted: Final[set[int]] = set()
+"""Children of this process that are not what it was waiting for, such as what a dying process of user code has left."""
+
+
+def reap_adopted() -> None:
+    """Reap what this process has adopted besides forks, as far as it is dead."""
+    for pid in list(_adopted):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _adopted.remove(pid)
+
+
 @contextlib.contextmanager
-def _adopting() -> Iterator[None]:
-    """Be the parent of what a fork of a fork leaves behind, here; else it would be adopted by init."""
+def _adopting() -> Iterator[set[int]]:
+    """Be the parent of what a fork of a fork leaves behind, here; else it would be adopted by init.
+
+    Others are orphaned here at the same time: what is not added to the expected children is left to `reap_adopted`.
+    """
+    expected = _children()
     reap_orphans()
     try:
-        yield
+        yield expected
     finally:
         reap_orphans(False)
+        with contextlib.suppress(OSError):  # no descriptor is left; the fork is there all the same
+            _adopted.update(_children() - expected)
+
+
+def _children() -> set[int]:
+    """Of the main thread; none where the kernel does not say."""
+    try:
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    except FileNotFoundError:
+        return set()
 
 
 def _end(pid: int) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -250,6 +251,40 @@ def test_where_the_fork_server_is_dead_processes_are_executed(
     eventually_sync(all_end)
     children.close()
     assert fork_servers(container) == []
+
+
+def test_what_is_orphaned_while_a_fork_is_waited_for_is_reaped(
+    container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is adopted like the fork: what user code has started, and does not end with it, say."""
+    monkeypatch.setenv("PYTHONPATH", PATH)
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    command = Command("words", engine_process(MODULE))
+    children.follow([command, command])
+    eventually_sync(lambda: equal(children.prepared, True))
+    send_fds = socket.send_fds
+    with subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE) as leaving:
+        assert leaving.stdout is not None
+        orphan = psutil.Process(int(leaving.stdout.readline()))
+
+        def after_the_end_of_another(*args: Any) -> int:
+            leaving.kill()
+            leaving.wait()
+            return send_fds(*args)
+
+        monkeypatch.setattr(socket, "send_fds", after_the_end_of_another)
+        pid = children.start(command)
+    assert orphan.ppid() == os.getpid()
+    orphan.kill()
+    eventually_sync(lambda: equal(children.dead(), [("words", pid, 3)]))
+
+    def reaped() -> None:
+        assert children.dead() == []
+        assert not orphan.is_running()
+
+    eventually_sync(reaped)
+    children.close()
 
 
 def test_no_fork_server_is_started_where_none_is_wanted_or_one_process_alone(container: Container) -> None:
