@@ -32,7 +32,7 @@ def _main() -> None:
     asker = socket.socket(fileno=int(fd))
     asker.send(READY)
     request = _serve(asker)
-    sys.argv = ["", request.module, *request.args]
+    sys.argv, sys.orig_argv = ["", request.module, *request.args], [*request.argv]
     run()
 
 

@@ -44,6 +44,7 @@ def main() -> None:
         "parent": os.getppid(),
         "group": os.getpgrp(),
         "arguments": sys.argv[1:],
+        "original": sys.orig_argv,
         "directory": os.getcwd(),
         "environment": dict(os.environ),
         "command": Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),

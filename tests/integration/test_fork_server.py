@@ -104,7 +104,7 @@ def test_a_fork_is_what_an_execution_would_have_been(server: Server, tmp_path: P
     assert said["arguments"] == ["a", "b c", long]
     assert said["directory"] == str(tmp_path)
     assert said["environment"] == {**server.environment, "HERON_PROCESS": "words", "ÜMLAUT": "ü\udcff"}
-    assert said["command"] == [*engine_process(MODULE, "a", "b c", long)]
+    assert said["command"] == said["original"] == [*engine_process(MODULE, "a", "b c", long)]
     assert "HERON_PROCESS=words" in said["seen"]
     assert said["main"] == MODULE
     assert said["descriptors"] == 3, "stdin, stdout, stderr: nothing of the server's"
