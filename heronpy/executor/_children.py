@@ -14,7 +14,6 @@ from pathlib import Path
 from heronpy.config import KIB
 from heronpy.executor._commands import Command
 from heronpy.executor._fork_servers import ForkServers
-from heronpy.forkserver import reap_adopted
 from heronpy.host import (
     CONTAINER_ENV,
     HostProcess,
@@ -165,7 +164,7 @@ class Children:
             self._stack_start.pop(pid, None)
             code = process.wait() if process is not None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             dead.append((id, pid, code))
-        reap_adopted()
+        self._fork_servers.reap()
         return dead
 
     def report(

@@ -11,7 +11,7 @@ from typing import IO, Final, NamedTuple
 
 from heronpy.errors import UnavailableError
 from heronpy.executor._commands import INSTANCE_STAGE, Command
-from heronpy.forkserver import ForkServer
+from heronpy.forkserver import ForkServer, reap_adopted
 from heronpy.host import CONTAINER_ENV, INSTANCE_ENV, child_environment, engine_program, open_out
 from heronpy.runtime import PARENT_ENV, Launch
 
@@ -69,6 +69,12 @@ class ForkServers:
         except UnavailableError as e:
             self._failed(setting, e)
             return None
+
+    def reap(self) -> None:
+        """Reap those that are dead, and what was adopted."""
+        for setting in list(self._servers):
+            self._ready(setting)
+        reap_adopted()
 
     def close(self) -> None:
         """End all."""

@@ -64,6 +64,8 @@ class ForkServer:
         Raises:
             UnavailableError: it is dead, or has taken too long.
         """
+        if self._process.poll() is not None:
+            raise UnavailableError(f"the fork server, pid {self.pid}, has ended")
         if not self._ready:
             self._socket.settimeout(0)
             try:

@@ -253,6 +253,22 @@ def test_where_the_fork_server_is_dead_processes_are_executed(
     assert fork_servers(container) == []
 
 
+def test_a_dead_fork_server_is_no_zombie_until_something_is_to_be_forked(container: Container) -> None:
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    command = Command("words", engine_process(MODULE))
+    children.follow([command, command])
+    (server,) = fork_servers(container)
+    server.send(signal.SIGKILL)
+
+    def reaped() -> None:
+        assert children.dead() == []
+        assert not psutil.pid_exists(server.pid)
+
+    eventually_sync(reaped)
+    children.close()
+
+
 def test_what_is_orphaned_while_a_fork_is_waited_for_is_reaped(
     container: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
