@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import io
 import mmap
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import thread_time
@@ -23,6 +25,12 @@ _MADV_COLLAPSE: Final = 25
 _SETTING: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
+_PAGEMAP: Final = Path("/proc/self/pagemap")
+"""A number for each page, see proc(5)."""
+_ENTRY_BYTES: Final = 8
+_HIGH_BYTES: Final = slice(7 if sys.byteorder == "little" else 0, None, _ENTRY_BYTES)
+_PRESENT_HERE_ONLY: Final = 0x81
+"""In the high byte, bits 63 and 56: the page is in memory, and of this process alone."""
 _RESIDENT_MIN: Final = 0.9
 """Memory that is used less than that stays as it is: filled up, it would take more memory."""
 _SHARE: Final = 0.05
@@ -35,8 +43,8 @@ _PAUSE_GROWTH: Final = 1.5
 class HugePages:
     """What collapses the memory of this process, block by block."""
 
-    def __init__(self, madvise: Callable[[int, int, int], int], mincore: Callable[[int, int, object], int], size: int):
-        self._madvise, self._mincore, self._size = madvise, mincore, size
+    def __init__(self, madvise: Callable[[int, int, int], int], size: int):
+        self._madvise, self._size = madvise, size
         self._filled_before: set[int] = set()
         """The addresses of the blocks that were filled in the round before."""
         self._collapsed: set[int] = set()
@@ -53,23 +61,24 @@ class HugePages:
             return None
         libc = ctypes.CDLL(None, use_errno=True)
         libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-        return cls(libc.madvise, libc.mincore, size)
+        return cls(libc.madvise, size)
 
     def round(self) -> Iterator[None]:
         """Collapse what is filled, and was in the round before; a step for each block.
 
         Memory that comes and goes with batches of tuples would be copied needlessly: it is rarely filled twice,
-        and a block that stays filled is copied once. A step takes a millisecond or two, without the interpreter's
-        lock. What the kernel refuses is left for the next round.
+        and a block that stays filled is copied once. Nor is memory copied that a fork still shares with others. A step
+        takes a millisecond or two, without the interpreter's lock. What the kernel refuses is left for the next round.
 
         Raises:
-            OSError: the kernel cannot do that (EINVAL: it is older than 6.1).
+            OSError: the kernel cannot do that (EINVAL: it is older than 6.1), or does not show which pages are shared.
         """
         before, self._filled_before = self._filled_before, set()
-        for begin, end in _anonymous():
-            first = -(-begin // self._size) * self._size
-            self._filled_before.update(filter(self._filled, range(first, end - self._size + 1, self._size)))
+        with _PAGEMAP.open("rb", buffering=0) as pagemap:
+            for begin, end in _anonymous():
+                first = -(-begin // self._size) * self._size
+                blocks = range(first, end - self._size + 1, self._size)
+                self._filled_before.update(block for block in blocks if self._filled(block, pagemap))
         self._collapsed &= self._filled_before
         for block in sorted((self._filled_before & before) - self._collapsed):
             if self._madvise(block, self._size, _MADV_COLLAPSE) == 0:
@@ -78,12 +87,11 @@ class HugePages:
             elif (number := ctypes.get_errno()) == errno.EINVAL:
                 raise OSError(number, "madvise(MADV_COLLAPSE)")
 
-    def _filled(self, block: int) -> bool:
+    def _filled(self, block: int, pagemap: io.FileIO) -> bool:
         pages = self._size // mmap.PAGESIZE
-        resident = ctypes.create_string_buffer(pages)
-        if self._mincore(block, self._size, resident) != 0:
-            return False  # it is not there any more
-        return pages - resident.raw.count(0) >= _RESIDENT_MIN * pages
+        pagemap.seek(block // mmap.PAGESIZE * _ENTRY_BYTES)
+        own = pagemap.read(pages * _ENTRY_BYTES)[_HIGH_BYTES].count(_PRESENT_HERE_ONLY)
+        return own >= _RESIDENT_MIN * pages
 
 
 def _anonymous() -> Iterator[tuple[int, int]]:
@@ -109,5 +117,5 @@ async def use_huge_pages() -> None:
                 await asyncio.sleep((thread_time() - began_s) / _SHARE)
                 began_s = thread_time()
         except OSError:
-            return  # an older kernel
+            return  # not with this kernel
         pause_s = min(_PAUSE_GROWTH * pause_s, _PAUSE_MAX_S)
