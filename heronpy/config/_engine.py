@@ -159,7 +159,7 @@ class ExecutorConfig(Struct, frozen=True, kw_only=True):
     """The window of the crash loop."""
     fork_server: bool = _key(True, "heron.executor.fork.server")
     """Whether the processes of a container are forked by one that has imported their modules, which takes a tenth of
-    the CPU and a fourth of the memory, instead of executed."""
+    the CPU and two fifths of the memory, instead of executed."""
     limits: str = _key("auto", "heron.executor.limits")
     """How instances are held to the RAM and CPU of the packing plan. `auto`: those of components with an entry in
     topology.component.rammap, by cgroups if they can be made, else as `rlimit`; CPU too, if it is in
