@@ -14,7 +14,8 @@ from heronpy.testing import eventually_sync
 
 
 def computing() -> None:
-    sum(n * n for n in range(200_000))
+    # For longer than five ms: so long the interpreter's lock is kept, and nobody is seen who has it for less.
+    sum(n * n for n in range(1_000_000))
 
 
 def waiting(stop: threading.Event) -> None:
