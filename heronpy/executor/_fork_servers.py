@@ -66,9 +66,11 @@ class ForkServers:
         directory = self._launch.container_dir(self._container)
         try:
             return self._servers[setting].fork(command.argv, directory=directory, environment=environment, out=out)
+        except ValueError as e:
+            log.info("%s is executed, not forked: %s", command.id, e)
         except UnavailableError as e:
             self._failed(setting, e)
-            return None
+        return None
 
     def reap(self) -> None:
         """Reap those that are dead, and what was adopted."""

@@ -89,13 +89,14 @@ class ForkServer:
             out: Where it prints.
 
         Raises:
+            ValueError: command and environment are too large for a message.
             UnavailableError: there is no such process, nor will there be one: the server is dead, too slow, or was
                 refused it by the system.
         """
         module, *args = engine_program(argv)
         request = Request(os.getpid(), argv, module, args, str(directory), dict(environment)).encode()
         if len(request) > REQUEST_BYTES_MAX:
-            raise UnavailableError(f"its command and environment have {len(request):,} bytes")
+            raise ValueError(f"its command and environment have {len(request):,} bytes")
         try:
             with _adopting() as expected:
                 if pid := self._forked(request, out):

@@ -201,8 +201,9 @@ def test_a_fork_that_cannot_become_what_was_asked_for_is_reaped(server: Server, 
 
 
 def test_an_environment_too_large_for_a_message_is_refused(server: Server) -> None:
-    with pytest.raises(UnavailableError, match=r"have \d+,\d+ bytes"):
+    with pytest.raises(ValueError, match=r"have \d+,\d+ bytes"):
         server.fork(LARGE="x" * 200_000)
+    assert server.said(server.fork())["parent"] == os.getpid(), "the server is as good as before"
 
 
 def fork_servers(container: Container) -> list[HostProcess]:
