@@ -27,6 +27,7 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
 from heronpy.streamlet.bootstrap import name_bootstrap, write_cut, write_states
+from heronpy.streamlet.graph import ReduceByKeyNode
 
 _FOLDER = "bootstraps"
 """In the job's directory: what `bootstrap`, a link, points into."""
@@ -158,10 +159,11 @@ def _write_initial(
                 counted[stage] = counter.count
         if Manifest.load(job.directory, job.batch_length_ms).committed_watermark != done.committed_watermark:
             raise StateError(f"a batch run of {job.name} closed further batches meanwhile: run the bootstrap again")
+        places = {node.stage: node.place for node in job.graph.nodes() if isinstance(node, ReduceByKeyNode)}
         if isinstance(directory, UrlPath):
-            name_bootstrap(directory, f"{_FOLDER}/{target.name}", counted, done.before_ms)
+            name_bootstrap(directory, f"{_FOLDER}/{target.name}", places, done.before_ms)
         elif isinstance(target, Path):
-            write_cut(target, done.before_ms)
+            write_cut(target, done.before_ms, places)
             _switch(directory, target)
     except BaseException as e:
         with contextlib.suppress(HeronError):  # the next one removes it

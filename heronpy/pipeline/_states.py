@@ -25,7 +25,7 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.masters import check_shared, master_in_use
 from heronpy.pipeline.pending import with_lost
-from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.plan import BatchPlan, plan_batch, refuse_twins
 from heronpy.pipeline.reductions import state_directory
 from heronpy.pipeline.session import spark_session
 from heronpy.pipeline.task import Report
@@ -61,7 +61,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     Raises:
         UsageError: executors are on other machines that do not share its directory.
         NotFoundError: no batch is closed yet.
-        TopologyError: a stage has no batch side.
+        TopologyError: a stage has no batch side, or nothing tells it from another.
         DamagedInputError: input is damaged, and no run was ordered to do without it.
         StateError: archives have lost rows that batches were computed from.
     """
@@ -73,6 +73,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         return
     if manifest.committed_watermark is None:
         raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
+    refuse_twins(nodes)
     plan = plan_batch(job, nodes)
     with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
         report, version = _computed(session.sparkContext, job, plan, manifest, manifest.committed_watermark)

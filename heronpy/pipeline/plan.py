@@ -9,8 +9,7 @@ one: all exchanges of one level share one shuffle, so a job has as many shuffles
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from heronpy.connectors import Source
@@ -182,6 +181,7 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
     _measure(plan, [node.stage for node in nodes if node in needed])
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
+        refuse_twins(plan.nodes.values())
         _keep_partials(plan)
         _trace(plan)
     return plan
@@ -311,10 +311,9 @@ def _back(
 def _keep_partials(plan: BatchPlan) -> None:
     """Add a view for each reduction that only runs read; no other has a name like that."""
     reductions = {name: node for name, node in plan.nodes.items() if isinstance(node, ReduceByKeyNode)}
-    places = {name: _place(plan, name) for name in reductions}
     for name, reduction in reductions.items():
-        view, place = KEPT + name, _place_among(reductions, places, name)
-        monoid = Partials(reduction.function, timed=name in plan.exact, place=place)
+        view = KEPT + name
+        monoid = Partials(reduction.function, timed=name in plan.exact, place=reduction.place)
         node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
         plan.nodes[node.stage] = node
         plan.feeds[node.stage] = []
@@ -324,38 +323,21 @@ def _keep_partials(plan: BatchPlan) -> None:
         plan.partials[name] = node.stage
 
 
-def _place_among(reductions: Mapping[str, ReduceByKeyNode], places: Mapping[str, str], name: str) -> str:
-    """What distinguishes a reduction from others that have its name when the program is changed; of a named one, "".
+def refuse_twins(nodes: Iterable[Node]) -> None:
+    """Refuse reductions, whose state is kept, that have only a number to tell them apart.
 
     Raises:
-        TopologyError: there is another one without a name in its place.
+        TopologyError: there are two.
     """
-    if not _is_numbered(name, reductions[name]):
-        return ""
-    op, place = reductions[name].op, places[name]
-    beside = [other for other in reductions if other != name and (reductions[other].op, places[other]) == (op, place)]
-    for other in beside:
-        if _is_numbered(other, reductions[other]):
-            raise TopologyError(
-                f"{name} and {other} have no names, and nothing else tells them apart: after a change of the program "
-                "one could go on from the values of the other; call set_name() on one of them"
-            )
-    return f"{place} beside {' '.join(sorted(beside))}" if beside else place
-
-
-def _is_numbered(name: str, node: Node) -> bool:
-    """Whether it has no name of its own, but a number, which another one has when the program is changed."""
-    return re.fullmatch(rf"{re.escape(node.op)}-\d+", name) is not None
-
-
-def _place(plan: BatchPlan, name: str) -> str:
-    """Where a reduction is in its program, in words: how deep, and before what."""
-    below = [plan.nodes[stage] for stage in {*_below(plan, name)}]
-    reductions = sum(isinstance(node, ReduceByKeyNode) for node in below)
-    outputs = sorted(  # a sink's stage is a number, too
-        node.store_name if isinstance(node, StoreNode) else node.op for node in below if node.stage in plan.outputs
-    )
-    return f"of level {plan.levels[name]} before {reductions} others and {' '.join(outputs)}"
+    known: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ReduceByKeyNode) and node.is_numbered:
+            other = known.setdefault(node.place, node.stage)
+            if other != node.stage:
+                raise TopologyError(
+                    f"{other} and {node.stage} have no names, and nothing else tells them apart: after a change of the "
+                    "program one could go on from the values of the other; call set_name() on one of them"
+                )
 
 
 def _trace(plan: BatchPlan) -> None:

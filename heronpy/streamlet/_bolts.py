@@ -232,6 +232,12 @@ class ReduceByKeyBolt(StageBolt):
     Otherwise it is lost with the process, but for what a batch job wrote.
     """
 
+    @property
+    def _node(self) -> ReduceByKeyNode:
+        node = self.stage.head.node
+        assert isinstance(node, ReduceByKeyNode)
+        return node
+
     def set_up(self) -> None:
         context, directory = self.task.context, self.definition.directory
         self._values: MutableMapping[Any, Any] = context.keyed_state("values") if self.task.saved else {}
@@ -244,8 +250,8 @@ class ReduceByKeyBolt(StageBolt):
             (self._cut,) = begun.value
             return
         self._cut = read_cut(directory)
-        mine = KeyShare(context)
-        self._values.update(pair for pair in read_states(directory, self.stage.name) if mine(pair[0]))
+        mine, place = KeyShare(context), self._node.place
+        self._values.update(pair for pair in read_states(directory, self.stage.name, place) if mine(pair[0]))
         if begun is not None:
             begun.value = (self._cut,)
 
@@ -267,8 +273,7 @@ class ReduceByKeyBolt(StageBolt):
         return take
 
     def _reducer(self) -> Callable[[Any, Any], None]:
-        assert isinstance(self.stage.head.node, ReduceByKeyNode)
-        values, function, put, nothing = self._values, self.stage.head.node.function, self.put, object()
+        values, function, put, nothing = self._values, self._node.function, self.put, object()
         get = values.get
 
         def reduce(key: Any, value: Any) -> None:

@@ -1,7 +1,7 @@
 """What a topology begins with, if a batch job has computed it: state of reductions, and the time that it reaches.
 
 bootstrap/states/<stage>.pickle     pairs (key, value), in pickled lists
-bootstrap/cut.json                  elements of before this time are in those states, and in batch views
+bootstrap/cut.json                  whose states there are; elements of before a time are in them, and in batch views
 
 In a store a folder cannot be replaced: there `bootstrap.json` says which one counts, what is in it, and the cut.
 
@@ -15,7 +15,7 @@ import itertools
 import json
 import os
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -27,6 +27,7 @@ from heronpy.filesystem import Location, UrlPath, stored_files
 
 _CHUNK = 1000
 _NAMED = "bootstrap.json"
+_CUT = "bootstrap/cut.json"
 _BUFFERED_BYTES = 1 << 20
 _Place = TypeVar("_Place", Path, UrlPath)
 
@@ -49,14 +50,25 @@ def write_states(directory: Location, stage: str, items: Iterable[tuple[Any, Any
             pickle.dump(chunk, file, 5)
 
 
-def read_states(directory: Location, stage: str) -> Iterator[tuple[Any, Any]]:
+def read_states(directory: Location, stage: str, place: str = "") -> Iterator[tuple[Any, Any]]:
     """The initial state of a stage; nothing if there is none.
 
+    Args:
+        directory: the job's.
+        stage: name of a `reduce_by_key`.
+        place: where it is in its program, see `ReduceByKeyNode.place`.
+
     Raises:
-        StateError: it is damaged.
+        StateError: it is damaged, or of another reduction, which had that name before the program was changed.
     """
+    named = _named(directory) or {"states": {}}
+    if named["states"].get(stage) not in (None, place):
+        raise StateError(
+            f"the bootstrap in {directory} has the state of another {stage}, from before the program was changed: run "
+            "the bootstrap again, and give reductions names with set_name()"
+        )
     if isinstance(directory, UrlPath):
-        yield from _stored_states(directory, stage)
+        yield from _stored_states(directory, stage, named)
         return
     path = _states(directory, stage)
     try:
@@ -67,9 +79,8 @@ def read_states(directory: Location, stage: str) -> Iterator[tuple[Any, Any]]:
         yield from _pairs(file, os.fstat(file.fileno()).st_size, path)
 
 
-def _stored_states(directory: UrlPath, stage: str) -> Iterator[tuple[Any, Any]]:
-    named = _named(directory)
-    if named is None or stage not in named["states"]:
+def _stored_states(directory: UrlPath, stage: str, named: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    if stage not in named["states"]:
         return
     path = _states(directory / named["folder"], stage)
     try:
@@ -92,10 +103,16 @@ def _pairs(file: BinaryIO | io.BufferedReader, size: int, path: Location) -> Ite
         yield from chunk
 
 
-def write_cut(directory: Path, before_ms: int) -> None:
-    """Have the topology leave out elements of before a time, in ms since the epoch."""
-    data = json.dumps({"before_ms": before_ms}).encode()
-    replace_file(directory / "bootstrap" / "cut.json", data)
+def write_cut(directory: Path, before_ms: int, states: Mapping[str, str] = {}) -> None:
+    """Have the topology leave out elements of before a time, in ms since the epoch.
+
+    Args:
+        directory: the job's.
+        before_ms: that time.
+        states: stages that have states there, with their places in the program.
+    """
+    data = json.dumps({"before_ms": before_ms, "states": dict(states)}).encode()
+    replace_file(directory / _CUT, data)
 
 
 def read_cut(directory: Location) -> int | None:
@@ -104,41 +121,41 @@ def read_cut(directory: Location) -> int | None:
     Raises:
         StateError: it is damaged.
     """
-    if isinstance(directory, UrlPath):
-        named = _named(directory)
-        return None if named is None else int(named["before_ms"])
-    path = directory / "bootstrap" / "cut.json"
-    try:
-        return int(json.loads(path.read_bytes())["before_ms"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
+    named = _named(directory)
+    return None if named is None else named["before_ms"]
 
 
-def name_bootstrap(directory: UrlPath, folder: str, stages: Iterable[str], before_ms: int) -> None:
+def name_bootstrap(directory: UrlPath, folder: str, states: Mapping[str, str], before_ms: int) -> None:
     """Have topologies of a job in a store begin with the states in a folder, and leave out what is before a time.
 
     Args:
         directory: the job's.
         folder: below it; what `write_states` was given.
-        stages: that have states there.
+        states: stages that have states there, with their places in the program.
         before_ms: in ms since the epoch.
     """
-    named = {"folder": folder, "states": sorted(stages), "before_ms": before_ms}
+    named = {"folder": folder, "states": dict(states), "before_ms": before_ms}
     stored_files(directory).write(directory / _NAMED, json.dumps(named).encode())
 
 
-def _named(directory: UrlPath) -> dict[str, Any] | None:
-    path = directory / _NAMED
+def _named(directory: Location) -> dict[str, Any] | None:
+    path = directory / (_NAMED if isinstance(directory, UrlPath) else _CUT)
     try:
-        named = json.loads(stored_files(path).read(path))
-        if not isinstance(named["folder"], str) or type(named["before_ms"]) is not int:
-            raise TypeError("it has no folder or no time")
-        return {**named, "states": list(named["states"])}
+        if isinstance(path, UrlPath):
+            named = json.loads(stored_files(path).read(path))
+            if not isinstance(named["folder"], str):
+                raise TypeError("it has no folder")
+        else:
+            named = json.loads(path.read_bytes())
+        states = named.get("states", {})  # an earlier heronpy did not say where these are in the program
+        return {
+            **named,
+            "before_ms": int(named["before_ms"]),
+            "states": states if isinstance(states, dict) else dict.fromkeys(states),
+        }
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,6 +64,11 @@ class Node:
         """Its name. Only after `named`."""
         assert self.name is not None
         return self.name
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it was given no name: another one has its number when the program is changed. Only after `named`."""
+        return re.fullmatch(rf"{re.escape(self.op)}-\d+", self.stage) is not None
 
     @property
     def timed(self) -> bool:
@@ -186,6 +192,8 @@ class ReduceByKeyNode(Node):
     """
 
     function: Callable[[Any, Any], Any]
+    place: str = ""
+    """Where it is in its program, in words: what it keeps is known by that if it has no name. See `named`."""
     OP: ClassVar[str] = "reduce_by_key"
 
 
@@ -277,7 +285,9 @@ class Graph:
             ready += [child for child in reversed(node.children) if all(parent in done for parent in child.parents)]
 
     def named(self) -> Graph:
-        """Give each node without a name its default, `<op>-<n>`; the same names every time.
+        """Give each node without a name its default, `<op>-<n>`, and reductions without one their place.
+
+        The same every time.
 
         Raises:
             TopologyError: two nodes have one name, two archives or views have one name, or there is no source.
@@ -293,6 +303,7 @@ class Graph:
         _unique("stages", [node.name for node in nodes])
         _unique("views", [node.store_name for node in nodes if isinstance(node, StoreNode)])
         _unique("archives", [node.archive_name for node in nodes if isinstance(node, ArchiveNode)])
+        _locate(nodes)
         return self
 
 
@@ -301,6 +312,36 @@ def use_live(graph: Graph, store: Store | None, *, chosen: bool = False) -> None
     for node in graph.nodes():
         if store is not None and isinstance(node, StoreNode) and (chosen or not node.chosen):
             node.store = store
+
+
+def _locate(nodes: list[Node]) -> None:
+    """Give reductions without a window and without a name their place: how deep they are, and before what.
+
+    Those that are in one place have it in common with the names of all that are there.
+    """
+    level: dict[Node, int] = {}
+    for node in nodes:
+        level[node] = max((level[parent] for parent in node.parents), default=0) + isinstance(node, (*KEYED, *WINDOWED))
+    below: dict[Node, set[Node]] = {}
+    for node in reversed(nodes):
+        below[node] = {other for child in node.children if child in below for other in (child, *below[child])}
+    there: dict[str, list[ReduceByKeyNode]] = {}
+    for node in nodes:
+        if isinstance(node, ReduceByKeyNode):
+            others = sum(isinstance(other, ReduceByKeyNode) for other in below[node])
+            outputs = " ".join(sorted(filter(None, map(_output_name, below[node]))))
+            where = f"{node.op} of level {level[node]} before {others} others and {outputs}"
+            there.setdefault(where, []).append(node)
+    for where, reductions in there.items():
+        among = f" among {' '.join(sorted(node.stage for node in reductions))}" if len(reductions) > 1 else ""
+        for node in reductions:
+            node.place = where + among if node.is_numbered else ""
+
+
+def _output_name(node: Node) -> str | None:
+    if isinstance(node, StoreNode):
+        return node.store_name
+    return (node.op if node.is_numbered else node.stage) if isinstance(node, SinkNode) else None
 
 
 def _unique(what: str, names: list[str | None]) -> None:
