@@ -322,7 +322,7 @@ def _has_all(done: Batch, work: Work, views: Mapping[str, str], sinks: Collectio
     return (
         views.keys() <= done.views.keys()
         and all(done.monoids.get(view, monoid) == monoid for view, monoid in views.items())
-        and (not sinks or set(sinks) == done.sinks.keys())  # their names are numbers, others' if one is gone
+        and (not sinks or set(sinks) == done.sinks.keys())  # one without a name has a number, another's if one is gone
         and all(made_in.get(output, "") == windows for output, windows in work.windows.items())
     )
 

@@ -36,6 +36,11 @@ from heronpy.windows import Session
 
 EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
 """Operations that elements travel to. A sink's travel so that each batch has few files."""
+_TWINS: dict[type[Node], tuple[str, str]] = {
+    ReduceByKeyNode: ("go on from the values", "call set_name() on one of them"),
+    SinkNode: ("have the files", "give one a name, to_sink(…, name=…)"),
+}
+"""What one could do with another's, and what is done against it."""
 
 
 @dataclass
@@ -324,19 +329,20 @@ def _keep_partials(plan: BatchPlan) -> None:
 
 
 def refuse_twins(nodes: Iterable[Node]) -> None:
-    """Refuse reductions, whose state is kept, that have only a number to tell them apart.
+    """Refuse reductions, and sinks, that have only a number to tell them apart.
 
     Raises:
         TopologyError: there are two.
     """
     known: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ReduceByKeyNode) and node.is_numbered:
-            other = known.setdefault(node.place, node.stage)
+        if isinstance(node, (ReduceByKeyNode, SinkNode)) and node.is_numbered:
+            other = known.setdefault(node.place if isinstance(node, ReduceByKeyNode) else node.op, node.stage)
             if other != node.stage:
+                one, how = _TWINS[type(node)]
                 raise TopologyError(
                     f"{other} and {node.stage} have no names, and nothing else tells them apart: after a change of the "
-                    "program one could go on from the values of the other; call set_name() on one of them"
+                    f"program one could {one} of the other; {how}"
                 )
 
 

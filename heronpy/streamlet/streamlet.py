@@ -239,11 +239,21 @@ class Streamlet:
         """Log each element. Left out of a batch job."""
         self._then(LogNode)
 
-    def to_sink(self, sink: Sink, *, num_partitions: int | None = None) -> None:
-        """Hand each element to a sink, in as many tasks as this streamlet has, or `num_partitions`."""
+    def to_sink(self, sink: Sink, *, name: str | None = None, num_partitions: int | None = None) -> None:
+        """Hand each element to a sink.
+
+        Args:
+            sink: it.
+            name: by which its files in batch runs are known, and what it has prepared in checkpoints. Without it that
+                is `sink-<n>`, another's when sinks come or go before it: of several in a batch run, all but one need
+                names.
+            num_partitions: tasks that write it; as many as this streamlet has without it.
+        """
         if not isinstance(sink, Sink):
             raise TopologyError(f"to_sink() takes a heronpy.connectors.Sink, not {sink!r}")
-        self._then(SinkNode, sink=sink, num_partitions=num_partitions)
+        written = self._then(SinkNode, sink=sink, num_partitions=num_partitions)
+        if name is not None:
+            written.set_name(name)
 
     def to_store(
         self, name: str, monoid: Monoid, store: Store | str | None = None, *, num_partitions: int | None = None

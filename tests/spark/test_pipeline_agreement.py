@@ -149,8 +149,7 @@ def program(items: list[Element], directory: Path, *, fusion: bool, partitions: 
     events = source.event_time(lambda e: BEGIN_S + e[2]).archive(codec="pickle")
 
     def written(streamlet: Streamlet, name: str) -> None:
-        streamlet.to_sink(JsonLinesSink(directory / "live-sinks" / name))
-        streamlet._node.children[-1].name = f"to-{name}"
+        streamlet.to_sink(JsonLinesSink(directory / "live-sinks" / name), name=f"to-{name}")
 
     for name, streamlet in branches(events).items():
         written(streamlet, name)

@@ -50,7 +50,7 @@ def program(place: Path, order: Sequence[str], elements: Sequence[int], *, named
         reduced = numbers.map(lambda n: ("all", n)).reduce_by_key(FUNCTIONS[what])
         reduced = reduced.set_name(what) if named else reduced
         reduced.to_store(what, Sum())
-        reduced.map(lambda pair, what=what: (what, pair[1])).to_sink(Seen(what))
+        reduced.map(lambda pair, what=what: (what, pair[1])).to_sink(Seen(what), name=f"{what}-sink")
     config.set_pipeline(place, batch_length=BATCH_MS // 1000)
     return builder, config
 

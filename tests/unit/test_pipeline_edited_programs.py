@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,24 +151,46 @@ def test_other_windows_make_what_they_would_have_made_from_the_beginning(
     assert run(edited, program(after), until_ms=until_ms, everything=True).batches == []
 
 
-def test_a_sink_does_not_keep_what_one_had_that_is_gone(tmp_path: Path) -> None:
-    def program(numbers: Streamlet) -> None:
+def into_sinks(*names: str, named: Collection[str] = ()) -> Define:
+    """A sink for each name, of elements that are this; those in `named` have it."""
+
+    def define(numbers: Streamlet) -> None:
         for name in names:
-            numbers.map(lambda _, name=name: name).to_sink(JsonLinesSink(tmp_path / name))
+            words = numbers.map(lambda _, name=name: name)
+            words.to_sink(JsonLinesSink(f"out-{name}"), name=name if name in named else None)
 
-    def written() -> dict[str, set[str]]:
-        return {
-            f"{path.parts[-4]}/{path.parts[-3]}": set(path.read_text().split())
-            for path in tmp_path.glob("sinks/*/*/*/part-*")
-        }
+    return define
 
-    names = ["first", "second"]
+
+def in_files(place: Path) -> dict[str, set[str]]:
+    """What is in the files of each sink, by sink and batch."""
+    found: dict[str, set[str]] = {}
+    for path in place.glob("sinks/*/*/*/part-*"):
+        found.setdefault(f"{path.parts[-4]}/{path.parts[-3]}", set()).update(path.read_text().split())
+    return found
+
+
+def test_a_sink_does_not_keep_what_one_had_that_is_gone(tmp_path: Path) -> None:
     write(tmp_path, 0, 1)
-    run(tmp_path, program)
-    names.remove("first")
+    run(tmp_path, into_sinks("first", "second", named=["second"]))
     write(tmp_path, 2)
-    run(tmp_path, program)
-    assert written() == {f"sink-1/batch={n}": {'"second"'} for n in range(3)}
+    run(tmp_path, into_sinks("second"))
+    assert in_files(tmp_path) == {f"sink-1/batch={n}": {'"second"'} for n in range(3)}
+
+
+def test_sinks_that_change_places_keep_their_files(tmp_path: Path) -> None:
+    write(tmp_path, 0, 1)
+    run(tmp_path, into_sinks("first", "second", named=["first", "second"]))
+    write(tmp_path, 2)
+    assert run(tmp_path, into_sinks("second", "first", named=["first", "second"])).batches == [2]
+    assert in_files(tmp_path) == {f"{what}/batch={n}": {f'"{what}"'} for what in ("first", "second") for n in range(3)}
+
+
+def test_sinks_that_nothing_tells_apart_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, 0)
+    with pytest.raises(TopologyError, match=r"sink-1 and sink-2 have no names.*to_sink\(…, name=…\)"):
+        run(tmp_path, into_sinks("first", "second"))
+    run(tmp_path, into_sinks("first", "second", named=["first"]))
 
 
 VIEWS: dict[str, Monoid] = {
@@ -203,7 +225,7 @@ def several(outputs: Mapping[str, tuple[int, int]], sinks: int, *, named: bool) 
             of_windows = windowed(pairs, "from-windows").map(lambda pair: (pair[0].key, pair[1]))
             of_windows.reduce_by_key(_plus).to_store("from-windows", Max())
         for number in range(sinks):
-            pairs.to_sink(JsonLinesSink(f"out-{number}"))
+            pairs.to_sink(JsonLinesSink(f"out-{number}"), name=f"out-{number}" if number else None)
 
     return define
 

@@ -32,12 +32,12 @@ def planned(builder: Builder) -> dict[str, str]:
 def test_fused_operators_are_shown_with_their_functions_and_the_names_that_users_gave() -> None:
     builder = Builder()
     lines = builder.new_source(ListSource("lines", [])).set_name("lines")
-    lines.flat_map(words_of).map(str.lower).set_name("small").filter(lambda word: word).count_by_key(len).to_sink(
-        ListSink()
-    )
+    counts = lines.flat_map(words_of).map(str.lower).set_name("small").filter(lambda word: word).count_by_key(len)
+    counts.to_sink(ListSink())
+    counts.to_sink(ListSink(), name="counts")
     assert planned(builder) == {
         "lines": "lines (ListSource) → flatmap-1 (words_of) → small (lower) → filter-1 → map-1",
-        "count_by_key-1": "count_by_key-1 → sink-1 (ListSink)",
+        "count_by_key-1": "count_by_key-1 → [sink-1 (ListSink); counts (ListSink)]",
     }
 
 
