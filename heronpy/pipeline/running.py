@@ -100,6 +100,7 @@ def run(
         job: what to compute.
         master: Spark's master URL.
         until_ms: only batches that end by then, and not later than now; without it, as far as the archive is complete.
+            Of sources that are read without an archive, also later ones that are done: these are read again as a whole.
         batches: compute these, also if they are done, and no others.
         accept_damage: compute batches of which a part of the input is damaged without it. What is accepted once stays
             so until the file changes.
@@ -542,9 +543,13 @@ class _Run:
             at = n + 1
 
     def _everything(self, until_ms: int | None) -> None:
-        """Some input is read from its source, which does not say what is new: compute all batches."""
-        length = self._job.batch_length_ms
-        last = _LAST if until_ms is None else until_ms // length - 1
+        """Some input is read from its source, which does not say what is new: compute all batches.
+
+        Also those after the last that is asked for, if they are done: results of two readings do not fit together.
+        """
+        length, before = self._job.batch_length_ms, self._manifest.committed_watermark
+        wanted = _LAST if until_ms is None else until_ms // length - 1
+        last = max([wanted, *self._manifest.batches])
         self._refuse_damage()
         with self._spark() as sc:
             readings, total = source_readings(self._plan.sources(), cores(sc))
@@ -567,11 +572,12 @@ class _Run:
             self._manifest.unread |= unread_files(self._archives, report.malformed_in)
             self._refuse_damage()
             found = sorted({part.batch for part in report.parts})
-            for batch in [batch for batch in self._manifest.batches if batch <= last]:
+            for batch in list(self._manifest.batches):
                 del self._manifest.batches[batch]
             self._manifest.program = ""  # nothing of it was computed from what archives had
-            # Events of the future do not end what is live now.
-            upto = last if until_ms is not None else max((b for b in found if b <= _now_ms() // length), default=None)
+            # Events of the future do not end what is live now; what is not any more does not become so again.
+            ended = [wanted] if until_ms is not None else [b for b in found if b <= _now_ms() // length]
+            upto = max([*ended, *([] if before is None else [before])], default=None)
             commit(
                 self._job,
                 self._plan,
