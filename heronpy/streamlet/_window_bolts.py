@@ -217,6 +217,9 @@ class _WindowBolt(StageBolt):
         for effect in effects:
             if isinstance(effect, Pane):
                 self.place.time_ms = effect.span.end_ms - 1  # a result's time is the last of its window
+                for acc, error in effect.refused:
+                    part = acc[0] if tracking else acc
+                    self.failed(part if effect.key is None else (effect.key, part), error)
                 self.emit_pane(effect)
             elif isinstance(effect, FoldFailed):
                 parts = [acc[0] for acc in effect.accs] if tracking else list(effect.accs)

@@ -31,6 +31,8 @@ class Pane(msgspec.Struct, frozen=True, gc=False):
     timing: Timing
     released: tuple[Any, ...] = ()
     """Accumulators that are in no window any more."""
+    refused: tuple[tuple[Any, Exception], ...] = ()
+    """Accumulators of the window that do not fit with those before them, and why not: the value is of the others."""
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -48,12 +50,12 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class FoldFailed(msgspec.Struct, frozen=True):
-    """Elements that each fit, but not with one another: a window has no result."""
+    """The fold cannot show what a window has: it has no result."""
 
     key: Any
     span: Span
     accs: tuple[Any, ...]
-    """What could not be merged."""
+    """What it has."""
     error: Exception
     released: tuple[Any, ...] = ()
     """As of a pane."""

@@ -13,6 +13,8 @@ from heronpy.windows._spans import FOREVER, NEVER, Span
 from heronpy.windows._triggers import AfterCount, AfterProcessingTime, AfterWatermark, Repeated, Windowing
 
 NOTHING: Sequence[Effect] = ()
+_Refused = tuple[tuple[Any, Exception], ...]
+_NONE_REFUSED: _Refused = ()
 
 
 class SavedWatermark(Protocol):
@@ -118,12 +120,26 @@ class WindowEngine(ABC):
     def _pane(
         self, key: Any, span: Span, accs: Sequence[Any], timing: Timing, released: tuple[Any, ...]
     ) -> Pane | FoldFailed:
-        fold = self.fold
+        fold, refused = self.fold, _NONE_REFUSED
         try:
-            value = fold.result(accs[0] if len(accs) == 1 else fold.combine(accs))
+            acc = accs[0] if len(accs) == 1 else fold.combine(accs)
+        except Exception:  # found one by one
+            acc, refused = self._fitting(accs)
+        try:
+            value = fold.result(acc)
         except Exception as error:
             return FoldFailed(key, span, tuple(accs), error, released)
-        return Pane(key, span, value, timing, released)
+        return Pane(key, span, value, timing, released, refused)
+
+    def _fitting(self, accs: Sequence[Any]) -> tuple[Any, _Refused]:
+        """The accumulator of those that fit with those before them, and the others."""
+        made, refused = accs[0], []
+        for acc in accs[1:]:
+            try:
+                made = self.fold.combine([made, acc])
+            except Exception as error:
+                refused.append((acc, error))
+        return made, tuple(refused)
 
 
 def reached(rule: Repeated | None, count: int) -> bool:

@@ -336,14 +336,34 @@ def test_a_fold_keeps_an_accumulator_and_not_the_elements() -> None:
         assert len(pickle.dumps(engine.state)) < 500, windows
 
 
-def test_elements_that_do_not_fit_together_are_reported_with_their_window() -> None:
-    engine = window_engine(Windowing(windows=Sliding(4, 2)), Reduce(lambda a, b: a + b))
-    engine.add("key", 1, 0)
-    engine.add("key", "one", 2)
-    effects = list(engine.advance(END))
-    failed = [effect for effect in effects if isinstance(effect, FoldFailed)]
-    assert [(f.key, f.span, f.accs, f.released) for f in failed] == [("key", Span(0, 4), (1, "one"), (1,))]
-    assert [p.value for p in effects if isinstance(p, Pane)] == [1, "one"]
+def test_elements_that_do_not_fit_with_those_before_them_are_reported_with_the_window_of_these() -> None:
+    engine = window_engine(Windowing(windows=Sliding(6, 2)), Reduce(lambda a, b: a + b))
+    for time_ms, value in ((0, 1), (2, "one"), (4, 2)):
+        engine.add("key", value, time_ms)
+    panes = [effect for effect in engine.advance(END) if isinstance(effect, Pane)]
+    found = [(pane.span.start_ms, pane.value, [acc for acc, _ in pane.refused], pane.released) for pane in panes]
+    assert found == [
+        (-4, 1, [], ()),
+        (-2, 1, ["one"], ()),
+        (0, 3, ["one"], (1,)),
+        (2, "one", [2], ("one",)),
+        (4, 2, [], (2,)),
+    ]
+    assert {type(error) for pane in panes for _, error in pane.refused} == {TypeError}
+
+
+def test_what_a_fold_cannot_show_is_reported_with_its_window() -> None:
+    class Refusing(Collect):
+        def result(self, acc: list[Any]) -> list[Any]:
+            raise ValueError(acc)
+
+    engine = window_engine(Windowing(windows=Sliding(4, 2)), Refusing())
+    engine.add("key", 1, 2)
+    failed = [effect for effect in engine.advance(END) if isinstance(effect, FoldFailed)]
+    assert [(f.key, f.span, f.accs, f.released) for f in failed] == [
+        ("key", Span(0, 4), ([1],), ()),
+        ("key", Span(2, 6), ([1],), ([1],)),
+    ]
 
 
 def test_a_fold_that_raises_changes_nothing() -> None:

@@ -151,6 +151,8 @@ class KeyedWindowBolt(EventTimeBolt):
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Pane):
+                for _, error in effect.refused:
+                    raise error
                 self._show(effect)
             elif isinstance(effect, FoldFailed):
                 raise effect.error

@@ -1,0 +1,52 @@
+"""Values that a windowed reduction does not take: set aside alone, wherever in the window they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlet_kit import ListSink, ListSource, config, outcome
+
+from heronpy.archive import dead_letter_counts
+from heronpy.streamlet import Builder, WindowConfig
+from heronpy.streamlet.parts import StageBolt
+
+SLIDING = WindowConfig(3, 1)
+ELEMENTS = [("k", 1), ("k", "odd"), ("k", 2)]
+TIMES_MS = [10_000, 11_000, 12_000]
+
+
+@pytest.fixture(autouse=True)
+def swift_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StageBolt, "commit_every_ms", 10)
+    monkeypatch.setattr("heronpy.streamlet._task.WATERMARK_EVERY_MS", 10)
+
+
+@pytest.mark.parametrize("acked", [True, False])
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda s: s.reduce_by_key_and_window(SLIDING, _plus).map(lambda pair: (pair[0].window.start, pair[1])),
+        lambda s: (
+            s.map(lambda pair: pair[1]).reduce_by_window(SLIDING, _plus).map(lambda pair: (pair[0].start, pair[1]))
+        ),
+    ],
+    ids=["keyed", "not keyed"],
+)
+def test_a_value_that_does_not_fit_with_others_of_its_sliding_window_is_set_aside_alone(
+    tmp_path: Path, reduced: Callable[[Any], Any], acked: bool
+) -> None:
+    def program(builder: Builder) -> int:
+        reduced(builder.new_source(ListSource("in", ELEMENTS, TIMES_MS))).set_name("shown").to_sink(ListSink())
+        return len(ELEMENTS)
+
+    made = config(at_least_once=acked)
+    made.set_pipeline(tmp_path)
+    assert outcome(program, made, 5, within_s=30) == [(10.0, 3), (11.0, "odd"), (12.0, 2), (8.0, 1), (9.0, 1)]
+    assert sum(dead_letter_counts(tmp_path).values()) == 3
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return a + b
