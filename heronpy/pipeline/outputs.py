@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heronpy.files import sync
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.blocks import unpacked
@@ -69,6 +71,13 @@ class StorePort:
         rest = iter(pairs)
         while error := self._add(rest, table):
             pair, what = error
+            if isinstance(what, ArithmeticError) and self._add is _add_numbers:  # too much for one of numpy's integers
+                key, value = pair
+                try:
+                    table[key] = self._node.monoid.merge(table.get(key, 0), value)
+                    continue
+                except Exception as other:
+                    what = other
             if isinstance(what, TypeError) and isinstance(pair, (tuple, list)) and isinstance(pair[0], list):
                 self._fold([(as_tuple(pair[0]), pair[1])], table, time_ms)
             else:
@@ -102,13 +111,14 @@ def _add(monoid: Monoid, pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[A
 
 
 def _add_numbers(pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[Any, Exception] | None:
-    """`_add` for sums, without two calls per element."""
+    """`_add` for sums, without two calls per element; numbers that wrap are an error."""
     get = table.get
     pair: Any = None
     try:
-        for pair in pairs:
-            key, value = pair
-            table[key] = get(key, 0) + value
+        with np.errstate(over="raise"):
+            for pair in pairs:
+                key, value = pair
+                table[key] = get(key, 0) + value
     except Exception as error:  # as above
         return pair, error
     return None

@@ -6,6 +6,8 @@ read `batch up to N ⊕ live after N` right (Boykin et al., Summingbird, PVLDB 7
 
 from __future__ import annotations
 
+import decimal
+import numbers
 import operator
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +18,8 @@ from heronpy.errors import ConfigError
 from heronpy.streamlet.values import decode_value, encode_value
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_UNBOUNDED = frozenset({int, float, decimal.Decimal})
+"""What most sums are of: to ask for the type of others takes longer."""
 
 
 class Monoid(ABC):
@@ -68,19 +72,27 @@ class Monoid(ABC):
 class Sum(Monoid):
     """The sum of numbers, or of anything else that can be added to 0.
 
-    Of ints it is exact, of Decimals up to their context's precision (28 digits). Of floats the last digits depend on
-    the order in which they were added, so that a batch view and a live view of the same values may differ there: count
-    in cents, or in Decimals.
+    Of ints, also numpy's, it is exact, of Decimals up to their context's precision (28 digits). Of floats the last
+    digits depend on the order in which they were added, so that a batch view and a live view of the same values may
+    differ there: count in cents, or in Decimals. Numpy's float32 and float16 are added with their own precision.
     """
 
     def lift(self, value: Any) -> Any:
-        return 0 + value  # what is no number is refused here: as a key's first value it would keep others out
+        # What is no number is refused here: as a key's first value it would keep others out.
+        return _unbounded(0 + value)
 
     def merge(self, a: Any, b: Any) -> Any:
-        return a + b
+        if type(a) in _UNBOUNDED and type(b) in _UNBOUNDED:
+            return a + b
+        return _unbounded(a) + _unbounded(b)
 
     def add(self, acc: Any, value: Any) -> Any:
-        return acc + value
+        return acc + (value if type(value) in _UNBOUNDED else _unbounded(value))
+
+
+def _unbounded(value: Any) -> Any:
+    """An integer as an int: the sum of two of numpy's has their width, and wraps."""
+    return operator.index(value) if isinstance(value, numbers.Integral) else value
 
 
 class Count(Monoid):
@@ -119,7 +131,10 @@ class Max(Monoid):
 
 
 class Mean(Monoid):
-    """The mean of numbers. The accumulator is (sum, count); of floats it is as exact as `Sum`."""
+    """The mean of numbers. The accumulator is (sum, count); of floats it is as exact as `Sum`.
+
+    Integers of numpy are added with their own width, and may wrap: make them ints, `int(value)`.
+    """
 
     def lift(self, value: Any) -> tuple[Any, int]:
         self.result((value, 1))  # as with `Sum`

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import math
 import subprocess
 import sys
 import uuid
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,6 +146,15 @@ def test_results_are_what_their_names_say() -> None:
         "price": 2,
         "who": {"a"},
     }
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
+def test_integers_of_numpy_are_added_as_ints(kind: Any) -> None:
+    monoid, most = Sum(), int(np.iinfo(kind).max)
+    for values in ([kind(most), kind(most), 1], [1, kind(most), kind(1)]):
+        added = functools.reduce(monoid.add, values[1:], monoid.lift(values[0]))
+        merged = functools.reduce(monoid.merge, map(monoid.lift, values))
+        assert monoid.result(added) == monoid.result(merged) == sum(map(int, values))
 
 
 @pytest.mark.parametrize(
