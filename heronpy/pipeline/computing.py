@@ -6,12 +6,12 @@ import bisect
 import secrets
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.errors import HeronError, UserCodeError
-from heronpy.filesystem import Location
+from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.duplicates import find_duplicate_candidates
 from heronpy.pipeline.exchange import layout_of
 from heronpy.pipeline.execute import JobContext, ScanTask, execute
@@ -131,6 +131,10 @@ def compute(
     with watched(sc, "compute", chosen, progress):
         setting = JobContext(plan, layout, job.config.api_config, candidates, worker_memory(sc))
         report = execute(sc, setting, readings, with_candidates)
+        if report.unsendable:  # of which elements is not known any more: once again, and all are looked at
+            files_of(job.directory).delete([*(part.written for part in report.parts), *report.letters])
+            setting = replace(setting, checked=frozenset(report.unsendable))
+            report = execute(sc, setting, readings, with_candidates)
     # Three passes read the same files: hashes, elements, and elements that may be there twice. Where not all of them
     # found the same damage, elements would count twice, or not at all.
     if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):

@@ -36,6 +36,7 @@ from heronpy.pipeline.reductions import (
     KeyedWindowReducer,
     KeyPort,
     KeyReducer,
+    SendablePort,
     StateReducer,
     WindowPort,
     WindowReducer,
@@ -84,6 +85,8 @@ class JobContext:
     """By archive: a sorted array of id hashes that occur more than once."""
     memory_bytes: int = LIMIT_BYTES
     """What the process of a task may use before it writes to disk."""
+    checked: frozenset[str] = frozenset()
+    """Reductions of which each element is pickled before it is reduced: see `Report.unsendable`."""
 
 
 def execute(
@@ -214,7 +217,8 @@ class _Work:
         node = self.setting.plan.nodes[name]
         at = (name, side if isinstance(node, JoinNode) else 0)
         if at not in self.ports:
-            self.ports[at] = self._new_port(node, side)
+            port = self._new_port(node, side)
+            self.ports[at] = SendablePort(port, name, self.task) if name in self.setting.checked else port
         return self.ports[at]
 
     def _new_port(self, node: Any, side: int) -> Port:

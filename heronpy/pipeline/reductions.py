@@ -128,6 +128,31 @@ def emit(push: Push, results: Iterator[tuple[Any, int]]) -> Iterator[None]:
     yield
 
 
+class SendablePort:
+    """A reduction's port that refuses each element that cannot be pickled, before others are reduced with it."""
+
+    def __init__(self, port: Port, stage: str, task: Task) -> None:
+        self._port, self._stage, self._task = port, stage, task
+        self.flush = port.flush  # type: ignore[method-assign]
+
+    def flush(self) -> None:
+        raise AssertionError("replaced by the port's")
+
+    def add(self, values: list[Any], times: Times) -> None:
+        kept: list[Any] = []
+        kept_times: list[int] = []
+        for value, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+            try:
+                pickled(value)
+            except Exception as error:
+                self._task.failed(self._stage, value, time, error)
+            else:
+                kept.append(value)
+                kept_times.append(time)
+        if kept:
+            self._port.add(kept, kept_times)
+
+
 # reduce_by_key
 
 
@@ -186,7 +211,7 @@ class KeyPort:
     def flush(self) -> None:
         name = self._node.stage
         for batch, table in self._tables.items():
-            failed = self._task.failing(name, batch * self._layout.batch_length_ms)
+            failed = self._task.reduced(name, batch * self._layout.batch_length_ms)
             self._outbox.keyed(name, batch, ((key, *cell) for key, cell in table.items()), failed)
         self._tables, self._size = {}, 0
 
@@ -347,7 +372,7 @@ class KeyedWindowPort:
     def flush(self) -> None:
         name = self._node.stage
         for start, table in self._tables.items():
-            failed = self._task.failing(name, result_time_ms(start, self._node.window))
+            failed = self._task.reduced(name, result_time_ms(start, self._node.window))
             self._outbox.keyed(name, start, table.items(), failed)
         self._tables, self._size = {}, 0
 
@@ -410,7 +435,7 @@ class WindowPort:
 
     def _failed(self, row: tuple[int, Any], error: Exception) -> None:
         start, value = row
-        self._task.failed(self._node.stage, value, result_time_ms(start, self._node.window), error)
+        self._task.reduced(self._node.stage, result_time_ms(start, self._node.window))(value, error)
 
 
 class WindowReducer:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heronpy.errors import is_shortage
+from heronpy.errors import TupleError, is_shortage
 from heronpy.filesystem import Location
 from heronpy.pipeline.letters import staged_name
 
@@ -80,6 +80,8 @@ class Report:
     """The files that they are in, as far as inputs are archives."""
     malformed_again: set[str] = field(default_factory=set)
     """Those in which the search for duplicates among the elements could not read something."""
+    unsendable: set[str] = field(default_factory=set)
+    """Reductions of which something reduced could not be pickled: with one value at fault, others of its key."""
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
@@ -99,6 +101,7 @@ class Report:
         self.failed += other.failed
         self.refused += other.refused
         self.raised += other.raised
+        self.unsendable |= other.unsendable
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
         self.malformed_again |= other.malformed_again
@@ -171,6 +174,16 @@ class Task:
     def failing(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:
         """`failed` for elements of one stage and time."""
         return lambda element, error: self.failed(stage, element, time_ms, error)
+
+    def reduced(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:
+        """`failing` for what was reduced of several elements, and cannot be sent."""
+
+        def failed(row: Any, error: Exception) -> None:
+            if not isinstance(error, TupleError):  # of a key
+                self.report.unsendable.add(stage)
+            self.failed(stage, row, time_ms, error)
+
+        return failed
 
     def dead_letter(self, stage: str, *, archived: bool) -> Callable[[str, Any, str], None]:
         """Where a source, or an archive, sets malformed rows aside."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="batch runs are Spark's")
 
-from heronpy.archive import ArchiveWriter
+from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.connectors import ListSource
 from heronpy.pipeline import Job, ViewReader, reductions, running
-from heronpy.streamlet import Builder, Config, Max, WindowConfig
+from heronpy.streamlet import Builder, Config, Max, Streamlet, WindowConfig
 from heronpy.streamlet.runner import Program
 from tests.unit.pipeline_model import LENGTH_MS, model
 
@@ -60,3 +62,33 @@ def _pair(text: str) -> tuple[str, Any]:
 
 def _plus(a: int, b: int) -> int:
     return a + b
+
+
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda pairs: pairs.reduce_by_key(_plus),
+        lambda pairs: pairs.reduce_by_key_and_window(WindowConfig(5, 5), _plus).map(lambda p: (p[0].key, p[1])),
+        lambda pairs: (
+            pairs.map(lambda pair: pair[1]).reduce_by_window(WindowConfig(5, 5), _plus).map(lambda p: ("k", p[1]))
+        ),
+    ],
+    ids=["so far", "of windows by key", "of windows"],
+)
+def test_a_value_that_cannot_be_sent_takes_no_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: Callable[[Streamlet], Streamlet]
+) -> None:
+    model(monkeypatch, long=False)
+    numbers = list(range(OTHERS))
+    builder, config = Builder(), Config()
+    source = ListSource(numbers, times=[1.0] * OTHERS, ids=[str(n) for n in numbers])
+    pairs = builder.new_source(source).map(lambda n: ("k", [threading.Lock() if n == 7 else n]))
+    others = builder.new_source(ListSource(["others"], times=[1.0], ids=["others"])).map(lambda key: (key, [0]))
+    reduced(pairs).map(lambda pair: (pair[0], sorted(pair[1]))).union(others).to_store("v", Max())
+    config.set_pipeline(tmp_path, batch_length=LENGTH_MS // 1000)
+    report = running.run(Job.of(Program("unsendable", config, builder.graph)), master="local[2]")
+    assert (report.dead_letters, report.elements) == (1, OTHERS + 1)
+    with contextlib.closing(ViewReader(tmp_path, "v", Max())) as reader:
+        assert dict(reader.items(0)) == {"k": [n for n in numbers if n != 7], "others": [0]}
+    assert sum(dead_letter_counts(tmp_path).values()) == 1
+    assert [path.name for path in tmp_path.glob("views/v/*/*/*")] == ["part-00000.parquet"], "the second attempt's"
