@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 from heronpy import connectors
 from heronpy.archive import ArchiveWriter
 from heronpy.errors import StateError, TopologyError
+from heronpy.filesystem import UrlPath, files_of, location
 from heronpy.pipeline import Job, bootstrap, running
 from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.bootstrap import name_bootstrap, read_states, write_states
 from heronpy.streamlet.runner import Program
 from tests.chaos.inline_spark import inline_session
+from tests.unit.memory_storage import MemoryStorage
 from tests.unit.pipeline_model import model
 from tests.unit.streamlet_kit import WRITTEN, ListSink, ListSource, run
 
@@ -106,3 +110,18 @@ def test_what_reductions_have_that_nothing_tells_apart_is_no_bootstrap(tmp_path:
     running.run(job, master="local[2]")
     with pytest.raises(TopologyError, match="reduce_by_key-1 and reduce_by_key-2 have no names"):
         bootstrap(job, master="local[2]")
+
+
+def test_a_bootstrap_in_a_store_says_where_its_states_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    monkeypatch.setattr("heronpy.checkpoints.open_storage", lambda url: storage)
+    place = location("the job", "s3://bootstraps/job")
+    assert isinstance(place, UrlPath)
+    write_states(place / "bootstraps/1", "reduce_by_key-1", [("a", 1)])
+    name_bootstrap(place, "bootstraps/1", {"reduce_by_key-1": "here"}, 42)
+    assert dict(read_states(place, "reduce_by_key-1", "here")) == {"a": 1}
+    with pytest.raises(StateError, match="the state of another reduce_by_key-1"):
+        dict(read_states(place, "reduce_by_key-1", "there"))
+    former = {"folder": "bootstraps/1", "states": ["reduce_by_key-1"], "before_ms": 42}
+    files_of(place).write(place / "bootstrap.json", json.dumps(former).encode())
+    assert dict(read_states(place, "reduce_by_key-1", "there")) == {"a": 1}, "an earlier heronpy did not say it"
