@@ -21,7 +21,7 @@ from typing import Final
 
 QUIET_SHARE: Final = 0.4
 BUSY_INTERVALS: Final = 20
-DECENT_TUPLES: Final = 2048
+DECENT_TUPLES: Final = 4096
 """Tuples for one destination that make a frame worth its price."""
 ACK_TASKS_MAX: Final = 8
 """Acks go to the tasks of spouts. For so many of them a busy bolt waits until there is a decent batch for each."""

@@ -16,7 +16,7 @@ from heronpy.proto import stmgr_pb2
 from heronpy.wire import ACK
 
 BATCH = 1024
-DECENT = 2048
+DECENT = 4096
 MS = 1_000_000
 WITHIN_MS = 200
 
@@ -79,7 +79,7 @@ def test_acks_wait_until_there_is_a_decent_batch_for_each_spout(spouts: int, wan
     run = Run(spouts)
     run.execute(0)  # the first are sent at once: nothing was sent before
     executed = 0
-    while not (acked := run.execute(after_ms=11)):
+    while not (acked := run.execute(after_ms=6)):
         executed += BATCH
         assert executed < 10 * DECENT, "acks never leave"
     assert acked >= wanted
