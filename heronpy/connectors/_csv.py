@@ -86,7 +86,7 @@ class _CsvPart(FilePart):
     dialect: _Dialect
 
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
-        reader = _RowReader(f, self.path, self.dialect, dead_letter)
+        reader = _RowReader(f, self.path, self.dialect, dead_letter, self.may_grow)
         names: Sequence[str] | None = self.dialect.fields
         if self.dialect.header:
             header = next(reader, None)
@@ -110,7 +110,7 @@ class _RowReader:
     # only the first line is set aside, and reading goes on with the second. A row is limited to `csv.field_size_limit`
     # for each field, so a stray quote costs at most that much of parsing twice.
 
-    def __init__(self, f: BinaryIO, path: str, dialect: _Dialect, dead_letter: DeadLetter) -> None:
+    def __init__(self, f: BinaryIO, path: str, dialect: _Dialect, dead_letter: DeadLetter, may_grow: bool) -> None:
         self.offset = 0
         """Where the next row begins."""
         self.ended = False
@@ -121,6 +121,8 @@ class _RowReader:
         self._bom = codecs.lookup(dialect.encoding).name in ("utf-8", "utf-8-sig")
         self._encoding = "utf-8" if self._bom else dialect.encoding
         self._dead_letter = dead_letter
+        self._may_grow = may_grow
+        """Whether a row that the end of the file cuts off is left out."""
         self._taken: list[bytes] = []
         self._dialect = dialect
         self.seek(0)
@@ -133,6 +135,7 @@ class _RowReader:
     def _parse(self, offset: int, again: Iterable[bytes]) -> None:
         """Parse lines that were taken before, which begin at `offset`, and then those of the file."""
         self.offset = offset
+        self._at_end = False
         self._again = deque(again)
         self._taken.clear()
         self._reader = csv.reader(
@@ -166,16 +169,25 @@ class _RowReader:
             start = self.offset
             try:
                 row = next(self._reader)
-            except csv.Error as e:
-                self._resume(start, why(e))
+            except (csv.Error, UnicodeDecodeError) as e:
+                if self._cut_off():
+                    raise StopIteration from None
+                if isinstance(e, UnicodeDecodeError):
+                    self._resume(start, f"not {self._encoding}: {e.reason} at byte {e.start}")
+                else:
+                    self._resume(start, why(e))
                 continue
-            except UnicodeDecodeError as e:
-                self._resume(start, f"not {self._encoding}: {e.reason} at byte {e.start}")
-                continue
+            if self._cut_off():
+                raise StopIteration
             self.offset += sum(map(len, self._taken))
             self._taken.clear()
             if row:
                 return start, row
+
+    def _cut_off(self) -> bool:
+        """Whether the rest of a row may still be written: its last line has no end, or none of its lines ends it."""
+        last = self._taken[-1]
+        return self._may_grow and (self._at_end or (not last.endswith(b"\n") and len(last) <= LINE_BYTES_MAX))
 
     def _lines(self) -> Iterator[str]:
         """Lines as the parser asks for them; what a row is made of is remembered."""
@@ -184,6 +196,7 @@ class _RowReader:
             if len(line) > LINE_BYTES_MAX:
                 raise csv.Error(f"the line is longer than {LINE_BYTES_MAX} bytes")
             yield line.decode(self._encoding).removeprefix("\ufeff" if self._first(line) else "")
+        self._at_end = True
 
     def _first(self, line: bytes) -> bool:
         return self._bom and self.offset == 0 and len(self._taken) == 1 and line.startswith(codecs.BOM_UTF8)

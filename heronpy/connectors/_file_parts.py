@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Self, cast
 
 from heronpy.connectors._files import Files, InputFile, damage, share_of
 from heronpy.connectors._parts import DeadLetter, Rows
@@ -21,6 +22,8 @@ BLOCK_BYTES = 512 << 10
 _BUFFERED_BYTES = 4 << 20
 """How much is asked of a store at a time."""
 _COMPRESSED = ".gz"
+UNFINISHED_S = 60.0
+"""A file that has not changed for so long is complete, even if its last line has no end."""
 _EXPANSION = 4
 """Bytes of text per byte of a compressed file: about."""
 _LAST = 1 << 62
@@ -37,6 +40,8 @@ class FilePart(ABC):
     start: int
     end: int
     number: int
+    may_grow: bool = field(default=False, kw_only=True)
+    """Whether a last line without an end is left for the next look, as long as it may still be being written."""
 
     @property
     def path(self) -> str:
@@ -69,10 +74,14 @@ class FilePart(ABC):
             if rows.values:
                 yield rows.chunk()
 
+    def growing(self) -> Self:
+        return replace(self, may_grow=True)
+
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         try:
             with self._opened() as (f, time_ms):
-                yield from self.rows_of(f, position, time_ms, dead_letter)
+                part = replace(self, may_grow=self.may_grow and not _rests(self.file, time_ms))
+                yield from part.rows_of(f, position, time_ms, dead_letter)
         except (OSError, EOFError, zlib.error) as e:
             dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
 
@@ -138,6 +147,10 @@ def _line_around(f: BinaryIO, position: int) -> int:
             return begin + newline + 1
         position = begin
     return 0
+
+
+def _rests(file: InputFile, time_ms: int) -> bool:
+    return not file.grows or _compressed(file.name) or time.time() >= time_ms / 1000 + UNFINISHED_S
 
 
 def _compressed(path: str) -> bool:

@@ -37,6 +37,11 @@ class InputFile(Protocol):
         """When it was last changed, in ms since the epoch; None of one that cannot be read."""
         ...
 
+    @property
+    def grows(self) -> bool:
+        """Whether it can be read while somebody appends to it."""
+        ...
+
     def opened(self) -> contextlib.AbstractContextManager[tuple[BinaryIO, int]]:
         """The file as it is now, open for reading in any order, and its time.
 
@@ -69,6 +74,10 @@ class LocalFile:
             damage(self.name, e)
             return None
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:
         with open(self.name, "rb") as f:
@@ -90,6 +99,10 @@ class StoredFile:
     @property
     def name(self) -> str:
         return str(self.path)
+
+    @property
+    def grows(self) -> bool:
+        return not self.path.root.startswith("s3:")
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:

@@ -7,7 +7,7 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from heronpy.connectors._part_splits import PartSource
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
@@ -121,6 +121,9 @@ class _ListPart:
         for rows in self.rows(None, dead_letter):
             yield rows.chunk() if rows.ids is None else _with_ids(rows)
 
+    def growing(self) -> Self:
+        return self
+
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         begin = 0 if position is None else position - self.start
         for first in range(begin, len(self.items), _ROWS):
@@ -157,6 +160,9 @@ class _Round:
 
     def __init__(self, parts: Sequence[_ListPart]) -> None:
         self._parts = parts
+
+    def growing(self) -> Self:
+        return self
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         round_number = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from heronpy.connectors._files import Files, InputFile, Pattern, damage, share_of
 from heronpy.connectors._optional import need
@@ -97,6 +97,9 @@ class _ParquetPart:
         for rows in self.rows(None, dead_letter):
             if rows.values:
                 yield rows.chunk()
+
+    def growing(self) -> Self:
+        return self
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         import pyarrow as pa

@@ -47,7 +47,8 @@ class PartSplit:
     part: Part
 
     def open(self, position: Any, context: SourceContext) -> SplitReader:
-        return _PartSplitReader(self.part, PartPosition(*(position or (0, None, ()))), context)
+        part = self.part.growing() if context.followed else self.part
+        return _PartSplitReader(part, PartPosition(*(position or (0, None, ()))), context)
 
 
 class _PartSplitReader(SplitReader):

@@ -78,6 +78,10 @@ class Part(Protocol):
         """Up to which place it has rows now, and the time of those that are new; None: times of rows never change."""
         ...
 
+    def growing(self) -> Part:
+        """The same, whose last row may still be half written: `rows` leaves it out then, and ends before it."""
+        ...
+
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         """Its rows from a position on; None: all of them. Raises nothing: what cannot be read is a dead letter."""
         ...

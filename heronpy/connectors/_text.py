@@ -21,7 +21,8 @@ class TextFile(LineFiles):
     In a program with a directory a line keeps the time that the file had when the line was first seen.
     After a restart it goes on where everything was acked, if the program has a directory; also with files that have
     grown or are new since, and from the beginning of one that has become shorter. A last line that was half written
-    then is read again: whole, and under the same id.
+    then is read again: whole, and under the same id. A task that looks for more while it runs (`discover_every_s`)
+    leaves a last line without an end alone until its file has not changed for a minute.
 
     Files whose names end with `.gz` are decompressed, each by one task, and are not supposed to become shorter.
     """

@@ -52,13 +52,15 @@ class LinePart(FilePart):
 
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
         begin = first_line(f, self.start) if position is None else next_line(f, position)
-        for offset, block, following in blocks(f, begin, self.end, self.path, dead_letter):
+        for offset, block, following in blocks(f, begin, self.end, self.path, dead_letter, may_grow=self.may_grow):
             mark = len(codecs.BOM_UTF8) if offset == 0 and self.format.utf8 and block.startswith(codecs.BOM_UTF8) else 0
             values, starts = self.format.decode(block[mark:], offset + mark, self.path, dead_letter)
             yield Rows(values, starts, following, [time_ms] * len(values), f"{self.path}:")
 
 
-def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter) -> Iterator[tuple[int, bytes, int]]:
+def blocks(
+    f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter, *, may_grow: bool = False
+) -> Iterator[tuple[int, bytes, int]]:
     """(offset, whole lines without the last newline, offset of the next) of all lines that begin before `end`.
 
     Args:
@@ -67,6 +69,7 @@ def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter
         end: a byte of the file.
         path: its path.
         dead_letter: for lines that are too long.
+        may_grow: whether a last line without an end is left out.
     """
     f.seek(begin)
     offset, rest = begin, b""
@@ -75,7 +78,7 @@ def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter
             max(BLOCK_BYTES, len(rest))
         )  # twice as much each time: a long line is copied twice, not 100 times
         if not more:
-            if rest:
+            if rest and not may_grow:
                 yield offset, rest, offset + len(rest)
             return
         data = rest + more

@@ -44,6 +44,8 @@ class SourceContext:
     """For what must outlive the process, as positions (`directory/positions/<name>/…`); None: nothing can."""
     dead_letter: Callable[[str, Any, str], None]
     """`dead_letter(where, row, reason)`: sets a malformed row aside. `where` names file and row."""
+    followed: bool = False
+    """Whether what has ended is looked at again: what is still being written can wait until then."""
 
 
 class SourceReader(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class SplitSet:
         self._every_s = discover_every_s
         self._idle_after_s = idle_after_s
         self._positions = positions
-        self._context = context
+        self._context = dataclasses.replace(context, followed=discover_every_s is not None)
         self._clock = clock
         self._waiting: deque[tuple[str, StreamSplit]] = deque()
         self._open: deque[tuple[str, SplitReader]] = deque()

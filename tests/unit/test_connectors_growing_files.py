@@ -1,0 +1,115 @@
+"""Files that are read while somebody writes them: a row counts when it is whole, and once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.checkpoints import NOTHING_SAVED
+from heronpy.connectors import CsvFile, JsonLines, Source, TextFile
+from heronpy.connectors.split_set import SplitSet
+from heronpy.state import Place, TaskStates
+from heronpy.testing.connectors_kit import DeadLetters, drain, open_source
+from heronpy.testing.positions_kit import split_context
+
+
+class Reader:
+    """A task that looks for more before each read, and remembers the values and the ids that it has read."""
+
+    def __init__(self, source: Source, discover_every_s: float | None = 1.0) -> None:
+        self.now_s = 0.0
+        self._positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+        self._splits = SplitSet(
+            source,
+            self._positions,
+            split_context(),  # a dead letter fails the test
+            discover_every_s=discover_every_s,
+            idle_after_s=60,
+            clock=lambda: self.now_s,
+        )
+        self.values: list[Any] = []
+        self.ids: list[str] = []
+
+    def look(self) -> None:
+        """Read what there is."""
+        self.now_s += 1.0
+        while True:
+            name, records, position = self._splits.read(10)
+            if name is None:
+                return
+            self._positions[name] = position
+            self.values += [record.value for record in records]
+            self.ids += [record.id for record in records]
+
+    def close(self) -> None:
+        self._splits.close()
+
+
+ROWS = [{"n": "1", "m": 'of "two"\nlines, €'}, {"n": "22", "m": "ü"}, {"n": "333", "m": ""}]
+KINDS: dict[str, tuple[Callable[[Any], Source], bytes, list[Any]]] = {
+    "text": (TextFile, "16412\n\nüber\r\n4\n".encode(), ["16412", "", "über", "4"]),
+    "json": (JsonLines, b"".join(json.dumps(row).encode() + b"\n" for row in ROWS) + b"7\n12\n", [*ROWS, 7, 12]),
+    "csv": (CsvFile, 'n,m\n1,"of ""two""\nlines, €"\r\n22,ü\n333,\n'.encode(), ROWS),
+}
+
+
+@pytest.mark.parametrize(("kind", "content", "expected"), list(KINDS.values()), ids=list(KINDS))
+def test_no_row_is_read_before_it_is_whole_wherever_its_writer_pauses(
+    tmp_path: Path, kind: Callable[[Any], Source], content: bytes, expected: list[Any]
+) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    reader = Reader(kind(path))
+    for byte in content:
+        with path.open("ab") as f:
+            f.write(bytes([byte]))
+        reader.look()
+        assert reader.values == expected[: len(reader.values)]
+    assert reader.values == expected
+    assert len(set(reader.ids)) == len(expected)
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "csv"])
+def test_a_last_row_without_an_end_is_read_when_its_file_has_rested(tmp_path: Path, kind: str) -> None:
+    make, content, expected = KINDS[kind]
+    path = tmp_path / "log"
+    path.write_bytes(content[:-1])
+    reader = Reader(make(path))
+    reader.look()
+    assert reader.values == expected[:-1]
+    past_s = time.time() - 61
+    os.utime(path, (past_s, past_s))
+    reader.look()
+    reader.look()
+    assert reader.values == expected
+    reader.close()
+
+
+def test_a_row_that_cannot_be_parsed_is_set_aside_when_its_file_has_rested(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('n,m\n1,2\n3,"4\n5,6\n')
+    source, dead = CsvFile(path), DeadLetters()
+    reader = Reader(source)
+    reader.look()
+    assert reader.values == [{"n": "1", "m": "2"}], "the quote may still be closed"
+    reader.close()
+    past_s = time.time() - 61
+    os.utime(path, (past_s, past_s))
+    assert [record.value["n"] for record in drain(open_source(source, dead=dead))] == ["1", "5"]
+    assert [where for where, _, _ in dead.letters] == [f"{path}:8"]
+
+
+def test_what_is_looked_at_once_has_its_last_row_whenever_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("1\n2")
+    reader = Reader(TextFile(path), discover_every_s=None)
+    reader.look()
+    assert reader.values == ["1", "2"]
+    reader.close()
