@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Self, cast
 
-from heronpy.connectors._files import Files, InputFile, damage, share_of
+from heronpy.connectors._files import Files, InputFile, damage, rests, share_of
 from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._times import Span
 from heronpy.connectors.spi import Chunk
@@ -22,8 +21,6 @@ BLOCK_BYTES = 512 << 10
 _BUFFERED_BYTES = 4 << 20
 """How much is asked of a store at a time."""
 _COMPRESSED = ".gz"
-UNFINISHED_S = 60.0
-"""A file that has not changed for so long is complete, even if its last line has no end."""
 _EXPANSION = 4
 """Bytes of text per byte of a compressed file: about."""
 _LAST = 1 << 62
@@ -78,11 +75,16 @@ class FilePart(ABC):
         return replace(self, may_grow=True)
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
+        growing = False
         try:
             with self._opened() as (f, time_ms):
-                part = replace(self, may_grow=self.may_grow and not _rests(self.file, time_ms))
+                growing = self.may_grow and not rests(self.file, time_ms)
+                # The text of a compressed file has its end: without it reading fails.
+                part = replace(self, may_grow=growing and not _compressed(self.path))
                 yield from part.rows_of(f, position, time_ms, dead_letter)
         except (OSError, EOFError, zlib.error) as e:
+            if isinstance(e, EOFError) and growing:
+                return
             dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
 
     @contextlib.contextmanager
@@ -147,10 +149,6 @@ def _line_around(f: BinaryIO, position: int) -> int:
             return begin + newline + 1
         position = begin
     return 0
-
-
-def _rests(file: InputFile, time_ms: int) -> bool:
-    return not file.grows or _compressed(file.name) or time.time() >= time_ms / 1000 + UNFINISHED_S
 
 
 def _compressed(path: str) -> bool:

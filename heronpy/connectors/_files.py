@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from heronpy.connectors._stored_glob import below_store, matching_stored
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.files import ABSENT
 from heronpy.filesystem import Found, Location, UrlPath, files_of, location
+
+UNFINISHED_S = 60.0
+"""A file that has not changed for so long is complete, even if its last line has no end."""
 
 Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -146,6 +150,11 @@ class Files:
             raise NotFoundError(f"no file matches {self}")
         by_name = {file.name: file for file in found}
         return [by_name[name] for name in sorted(by_name)]
+
+
+def rests(file: InputFile, time_ms: int) -> bool:
+    """Whether nobody is writing a file that was last changed then, as far as that can be known."""
+    return not file.grows or time.time() >= time_ms / 1000 + UNFINISHED_S
 
 
 def _normal(place: Location) -> Location:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from heronpy.connectors._files import Files, InputFile, Pattern, damage, share_of
+from heronpy.connectors._files import Files, InputFile, Pattern, damage, rests, share_of
 from heronpy.connectors._optional import need
 from heronpy.connectors._part_splits import PartSource
 from heronpy.connectors._parts import DeadLetter, Rows
@@ -70,6 +70,8 @@ class _ParquetPart:
     last: int
     size_bytes: int
     columns: tuple[str, ...] | None
+    may_grow: bool = False
+    """Whether a file that cannot be read is left for the next look, as long as it may still be being written."""
 
     @property
     def path(self) -> str:
@@ -99,20 +101,25 @@ class _ParquetPart:
                 yield rows.chunk()
 
     def growing(self) -> Self:
-        return self
+        return replace(self, may_grow=True)
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        growing = False
         try:
-            with self.file.opened() as (f, time_ms), pq.ParquetFile(f) as parquet:
-                if (missing := self._missing(parquet.schema_arrow.names)) is not None:
-                    dead_letter(self.path, None, f"there is no column {missing!r}")
-                    return
-                yield from self._groups(parquet, position or 0, time_ms, dead_letter)
+            with self.file.opened() as (f, time_ms):
+                growing = self.may_grow and not rests(self.file, time_ms)
+                with pq.ParquetFile(f) as parquet:
+                    if (missing := self._missing(parquet.schema_arrow.names)) is not None:
+                        dead_letter(self.path, None, f"there is no column {missing!r}")
+                        return
+                    yield from self._groups(parquet, position or 0, time_ms, dead_letter)
         except (OSError, pa.ArrowException) as e:
-            dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
+            reason = damage(self.path, e)
+            if not growing:
+                dead_letter(self.path, None, f"cannot be read: {reason}")
 
     def _missing(self, names: list[str]) -> str | None:
         return next((column for column in self.columns or () if column not in names), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import time
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from heronpy.checkpoints import NOTHING_SAVED
-from heronpy.connectors import CsvFile, JsonLines, Source, TextFile
+from heronpy.connectors import CsvFile, JsonLines, ParquetFile, Source, TextFile
 from heronpy.connectors.split_set import SplitSet
 from heronpy.state import Place, TaskStates
 from heronpy.testing.connectors_kit import DeadLetters, drain, open_source
 from heronpy.testing.positions_kit import split_context
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 
 class Reader:
@@ -104,6 +108,30 @@ def test_a_row_that_cannot_be_parsed_is_set_aside_when_its_file_has_rested(tmp_p
     os.utime(path, (past_s, past_s))
     assert [record.value["n"] for record in drain(open_source(source, dead=dead))] == ["1", "5"]
     assert [where for where, _, _ in dead.letters] == [f"{path}:8"]
+
+
+@pytest.mark.parametrize("kind", ["gz", "parquet"])
+def test_a_file_that_is_being_copied_is_no_damage(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "whole.gz"
+    if kind == "parquet":
+        pq.write_table(pa.table({"n": range(5000)}), whole, row_group_size=1000)
+    else:
+        whole.write_bytes(gzip.compress("".join(f"{n}\n" for n in range(5000)).encode()))
+    content, path = whole.read_bytes(), tmp_path / f"a.{kind}"
+    path.touch()
+    reader = Reader(ParquetFile(path) if kind == "parquet" else TextFile(path))
+    for end in range(0, len(content), len(content) // 20):
+        path.write_bytes(content[:end])
+        reader.look()
+    path.write_bytes(content)
+    reader.look()
+    assert reader.values == [{"n": n} if kind == "parquet" else str(n) for n in range(5000)]
+    reader.close()
+    path.write_bytes(content[: len(content) // 2])
+    past_s = time.time() - 61
+    os.utime(path, (past_s, past_s))
+    with pytest.raises(AssertionError, match=r"set aside: .*: cannot be read"):
+        Reader(ParquetFile(path) if kind == "parquet" else TextFile(path)).look()
 
 
 def test_what_is_looked_at_once_has_its_last_row_whenever_it_was_written(tmp_path: Path) -> None:
