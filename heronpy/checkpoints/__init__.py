@@ -35,6 +35,7 @@ from heronpy.checkpoints._manifest import (
     ComponentEntry,
     Manifest,
     ObjectRef,
+    OperatorEntry,
     decode_ref,
     encode_ref,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "ObjectReader",
     "ObjectRef",
     "ObjectWriter",
+    "OperatorEntry",
     "ReadAhead",
     "RedisStorage",
     "Refused",

@@ -65,12 +65,21 @@ class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"object {self.name}: groups or checkpoints that cannot be")
 
 
-class ComponentEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OperatorEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An operator of a streamlet program, as `heronpy.plan.StateOwner`."""
+
+    kind: str
+    place: str
+
+
+class ComponentEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A component with state."""
 
     tasks: int
     generation: int
     """As in `Header`."""
+    operators: dict[str, OperatorEntry] = {}
+    """By name, those of its operators that have state; none where it is of no streamlet program, or not known."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from heronpy.checkpoints import (
     MANIFESTS,
     OBJECTS,
@@ -24,6 +26,7 @@ from heronpy.checkpoints import (
     LogRef,
     Manifest,
     ObjectRef,
+    OperatorEntry,
     base_name,
     check_complete,
     check_stored,
@@ -40,6 +43,7 @@ from heronpy.checkpoints import (
 )
 from heronpy.errors import CheckpointError, NotFoundError, StateError
 from heronpy.hashing import KEY_GROUPS
+from heronpy.plan import StateOwner
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,8 @@ class Wanted:
     tasks: Mapping[str, int]
     """Of each component, how many tasks it has."""
     duration_ms: int = 0
+    owners: Sequence[StateOwner] = ()
+    """The operators of all components that have state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +322,11 @@ def _components(wanted: Wanted, previous: Manifest | None, objects: Iterable[Obj
             )
         elif before is not None:
             found[component] = before
-    return found
+    operators: dict[str, dict[str, OperatorEntry]] = {component: {} for component in found}
+    for owner in wanted.owners:
+        if owner.component in operators:
+            operators[owner.component][owner.name] = OperatorEntry(owner.kind, owner.place)
+    return {name: msgspec.structs.replace(entry, operators=operators[name]) for name, entry in found.items()}
 
 
 def _due(manifest: Manifest, epoch: int) -> Iterator[Merge]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -34,6 +34,9 @@ from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFaile
 from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, StreamLost
+
+if TYPE_CHECKING:
+    from heronpy.plan import StateOwner
 
 T = TypeVar("T")
 
@@ -342,6 +345,7 @@ class CheckpointClient:
         objects: Sequence[bytes],
         tasks: Mapping[str, int],
         duration_s: float = 0.0,
+        owners: Iterable[StateOwner] = (),
         timeout_s: float = MANIFEST_TIMEOUT_S,
     ) -> ManifestSize:
         """Make the manifest of a checkpoint: on return it is durable, and the checkpoint can be committed.
@@ -355,6 +359,7 @@ class CheckpointClient:
             objects: Of all tasks, as in `SnapshotStored.objects` (`heronpy.checkpoints.encode_ref`).
             tasks: Of each component of the plan, how many tasks it has. Those without objects are passed over.
             duration_s: Since the checkpoint began; 0: not known. For people.
+            owners: The operators of all components that have state.
             timeout_s: For all of it.
 
         Raises:
@@ -368,6 +373,7 @@ class CheckpointClient:
             objects=objects,
             tasks=tasks,
             duration_ms=int(duration_s * 1000),
+            owners=[checkpoint_pb2.StateOwner(**asdict(owner)) for owner in owners],
         )
         what = f"the manifest of checkpoint {checkpoint}"
         reply = await self._repeated(self._stub.WriteManifest, request, timeout_s, what)

@@ -21,6 +21,7 @@ from heronpy.ckptmgr.client import SOCKET_NAME
 from heronpy.config import MIB
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFailedError, StateError, UnavailableError
 from heronpy.metricsmgr import Reporter
+from heronpy.plan import StateOwner
 from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc, metrics_pb2
 from heronpy.rpc import UnixServer, listen
 from heronpy.runtime import Launch, essential
@@ -181,6 +182,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             objects=tuple(request.objects),
             tasks=dict(request.tasks),
             duration_ms=request.duration_ms,
+            owners=[StateOwner(each.component, each.name, each.kind, each.place) for each in request.owners],
         )
         async with _answering(context, self._failed), self._writing:
             manifest, due = await self._calls.run(

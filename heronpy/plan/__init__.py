@@ -14,6 +14,7 @@ from heronpy.plan._logical import (
 from heronpy.plan._operators import OPERATORS_KEY, Operator, chain, operators_of, write_operators
 from heronpy.plan._packing import MASTER, ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.plan._physical import PhysicalPlan, StmgrLocation, TopologyState
+from heronpy.plan._state_owners import STATE_OWNERS_KEY, StateOwner, state_owners, write_state_owners
 from heronpy.plan._values import Pickled, as_plain, key_value, read_config
 from heronpy.plan._watermarks import (
     WATERMARK_FIELD_KEY,
@@ -30,6 +31,7 @@ __all__ = [
     "DEFAULT_STREAM",
     "MASTER",
     "OPERATORS_KEY",
+    "STATE_OWNERS_KEY",
     "WATERMARK_FIELD_KEY",
     "BatchSide",
     "CodeTrial",
@@ -45,6 +47,7 @@ __all__ = [
     "PhysicalPlan",
     "Pickled",
     "Resources",
+    "StateOwner",
     "StmgrLocation",
     "StreamDecl",
     "TopologyState",
@@ -61,6 +64,8 @@ __all__ = [
     "passed_on",
     "read_config",
     "sends_watermarks",
+    "state_owners",
     "watermark_fields",
     "write_operators",
+    "write_state_owners",
 ]

@@ -273,8 +273,20 @@ class SizeReply(_message.Message):
     directory: str
     def __init__(self, size: _Optional[int] = ..., directory: _Optional[str] = ...) -> None: ...
 
+class StateOwner(_message.Message):
+    __slots__ = ("component", "name", "kind", "place")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    name: str
+    kind: str
+    place: str
+    def __init__(self, component: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
+
 class ManifestRequest(_message.Message):
-    __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks", "duration_ms")
+    __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks", "duration_ms", "owners")
     class TasksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -288,13 +300,15 @@ class ManifestRequest(_message.Message):
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
     epoch: int
     previous: int
     objects: _containers.RepeatedScalarFieldContainer[bytes]
     tasks: _containers.ScalarMap[str, int]
     duration_ms: int
-    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+    owners: _containers.RepeatedCompositeFieldContainer[StateOwner]
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., duration_ms: _Optional[int] = ..., owners: _Optional[_Iterable[_Union[StateOwner, _Mapping]]] = ...) -> None: ...
 
 class ManifestReply(_message.Message):
     __slots__ = ("size", "added", "logged")

@@ -79,6 +79,9 @@ class GeneratorSource(Source):
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
 
+    def __repr__(self) -> str:
+        return f"GeneratorSource({type(self._generator).__qualname__})"
+
     @property
     def stateful(self) -> bool:
         """Whether it can be read effectively once."""

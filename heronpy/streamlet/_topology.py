@@ -10,12 +10,21 @@ from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkp
 from heronpy.errors import TopologyError
 from heronpy.filesystem import UrlPath
 from heronpy.loader import MODULES_KEY
-from heronpy.plan import BATCH_SIDE_KEY, OPERATORS_KEY, BatchSide, write_operators
+from heronpy.plan import (
+    BATCH_SIDE_KEY,
+    OPERATORS_KEY,
+    STATE_OWNERS_KEY,
+    BatchSide,
+    StateOwner,
+    write_operators,
+    write_state_owners,
+)
 from heronpy.streamlet._archive_bolt import ArchiveBolt
 from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
 from heronpy.streamlet._definition import STAGE_KEY, Definition, dumps
 from heronpy.streamlet._spout import SourceSpout, can_go_back, no_positions
 from heronpy.streamlet._stages import Entrance, Stage, hold_ms, plan_stages
+from heronpy.streamlet._state_owners import owners_by_component
 from heronpy.streamlet._store_bolt import StoreBolt, repeats
 from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
 from heronpy.streamlet.config import DIRECTORY_KEY, Config
@@ -76,8 +85,9 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
         # A builder of the user's own may add components that read what the program leaves over, as in Heron.
         open_ends=type(bldr) is not TopologyBuilder,
     )
+    owners = owners_by_component(graph, stages)
     for stage in stages:
-        _add(bldr, stage, config)
+        _add(bldr, stage, config, owners[stage.name])
     bldr.set_config({**bldr._topology_config, **settings(graph, given, config)})
 
 
@@ -141,7 +151,7 @@ def inexact(node: Node) -> str | None:
     return None
 
 
-def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
+def _add(bldr: TopologyBuilder, stage: Stage, config: Config, owners: list[StateOwner]) -> None:
     definition = Definition(
         stage=stage,
         directory=config.directory,
@@ -153,6 +163,7 @@ def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
     own: dict[str, Any] = {
         STAGE_KEY: pickled,
         OPERATORS_KEY: write_operators(stage.operators()),
+        STATE_OWNERS_KEY: write_state_owners(owners),
         MODULES_KEY: " ".join(sorted(modules)),
     }
     for step in stage.head.steps():

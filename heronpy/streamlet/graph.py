@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -49,6 +48,8 @@ class Node:
 
     op: str = ""
     """Prefix of its default name."""
+    is_numbered: bool = field(default=False, repr=False)
+    """Whether it was given no name: another one has its number when the program is changed. Only after `named`."""
 
     OP: ClassVar[str] = "node"
     TERMINAL: ClassVar[bool] = False
@@ -64,11 +65,6 @@ class Node:
         """Its name. Only after `named`."""
         assert self.name is not None
         return self.name
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether it was given no name: another one has its number when the program is changed. Only after `named`."""
-        return re.fullmatch(rf"{re.escape(self.op)}-\d+", self.stage) is not None
 
     @property
     def timed(self) -> bool:
@@ -299,6 +295,7 @@ class Graph:
         for node in nodes:
             if node.name is None:
                 node.name = next(name for n in itertools.count(1) if (name := f"{node.op}-{n}") not in taken)
+                node.is_numbered = True
                 taken.add(node.name)
         _unique("stages", [node.name for node in nodes])
         _unique("views", [node.store_name for node in nodes if isinstance(node, StoreNode)])

@@ -55,7 +55,7 @@ class Streamlet:
         Raises:
             ConfigError: a name that cannot be part of a path.
         """
-        self._node.name = check_name("streamlet name", name)
+        self._node.name, self._node.is_numbered = check_name("streamlet name", name), False
         return self
 
     def get_name(self) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from heronpy.errors import CheckpointError, HeronError
+from heronpy.plan import StateOwner
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
 from heronpy.tmaster.checkpoints import (
@@ -69,14 +70,21 @@ class Manifests:
             async with CheckpointClient(self._launch, container=self._container, process="tmaster") as client:
                 await client.hold_merges(for_s)
 
-    async def carry_out(self, effect: WriteManifest | DiscardCheckpoints | FindIntact) -> None:
-        """Do what an effect asks for. What cannot be deleted now is named again with the next commit."""
+    async def carry_out(
+        self, effect: WriteManifest | DiscardCheckpoints | FindIntact, owners: Sequence[StateOwner] = ()
+    ) -> None:
+        """Do what an effect asks for. What cannot be deleted now is named again with the next commit.
+
+        Args:
+            effect: It.
+            owners: For a manifest: which operators have the state.
+        """
         # Here, because only topologies with checkpoints need it, and everybody waits for a Topology Master to start.
         from heronpy.ckptmgr.client import CheckpointClient
 
         async with CheckpointClient(self._launch, container=self._container, process="tmaster") as client:
             if isinstance(effect, WriteManifest):
-                self._answered(await _written(client, effect))
+                self._answered(await _written(client, effect, owners))
                 return
             if isinstance(effect, FindIntact):
                 self._answered(await _intact(client, effect))
@@ -89,7 +97,7 @@ class Manifests:
                 log.debug("%d names of checkpoints before %d are deleted", deleted, effect.before)
 
 
-async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
+async def _written(client: CheckpointClient, effect: WriteManifest, owners: Sequence[StateOwner]) -> Answer:
     try:
         size = await client.write_manifest(
             checkpoint=effect.checkpoint,
@@ -98,6 +106,7 @@ async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
             objects=effect.objects,
             tasks=effect.tasks,
             duration_s=effect.duration_s,
+            owners=owners,
         )
     except HeronError as e:
         damage = isinstance(e, CheckpointError)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, assert_never
 from heronpy.errors import HeronError, StateError
 from heronpy.health import Health
 from heronpy.metricsmgr import Reporter
-from heronpy.plan import PackingPlan, TopologyState
+from heronpy.plan import PackingPlan, TopologyState, state_owners
 from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
@@ -222,7 +222,11 @@ class TopologyMaster:
                     self._tasks.create_task(self._manifests.hold_merges(for_s), name="tmaster/hold-merges")
                 self.sessions.order(session, order)
             case WriteManifest() | DiscardCheckpoints() | FindIntact():
-                self._tasks.create_task(self._manifests.carry_out(effect), name=f"tmaster/{type(effect).__name__}")
+                running = self.core.state.plan if isinstance(effect, WriteManifest) else None
+                owners = () if running is None else state_owners(running.logical)  # of it, not of what is wanted
+                self._tasks.create_task(
+                    self._manifests.carry_out(effect, owners), name=f"tmaster/{type(effect).__name__}"
+                )
             case CloseSession(session, stmgr_id, reason):
                 log.warning("the stream of %s is closed: %s", stmgr_id, reason)
                 self.sessions.close(session, reason)
