@@ -246,7 +246,7 @@ class Streamlet:
             sink: it.
             name: by which its files in batch runs are known, and what it has prepared in checkpoints. Without it that
                 is `sink-<n>`, another's when sinks come or go before it: of several in a batch run, all but one need
-                names.
+                names, and from a checkpoint a changed program goes on only where none takes another's.
             num_partitions: tasks that write it; as many as this streamlet has without it.
         """
         if not isinstance(sink, Sink):
@@ -256,7 +256,13 @@ class Streamlet:
             written.set_name(name)
 
     def to_store(
-        self, name: str, monoid: Monoid, store: Store | str | None = None, *, num_partitions: int | None = None
+        self,
+        name: str,
+        monoid: Monoid,
+        store: Store | str | None = None,
+        *,
+        stage_name: str | None = None,
+        num_partitions: int | None = None,
     ) -> None:
         """Merge the value of each pair (key, value) into the view `name`.
 
@@ -265,13 +271,15 @@ class Streamlet:
             monoid: how values are merged.
             store: where the live view is kept, or its URL (`redis://…`, `postgresql://…`, see
                 `heronpy.stores.store_at`); where `Config.set_pipeline` says without it, else in SQLite files.
+            stage_name: by which what is prepared for it is known in checkpoints. Without it that is `store-<n>`,
+                another's when views come or go before it.
             num_partitions: tasks that write it; as many as this streamlet has without it.
         """
         if not isinstance(monoid, Monoid):
             raise TopologyError(f"to_store() takes a heronpy.streamlet.monoid.Monoid, not {monoid!r}")
         from heronpy.stores import SqliteStore, as_store  # stores import monoids, and so this package
 
-        self._then(
+        written = self._then(
             StoreNode,
             num_partitions=num_partitions,
             store_name=check_name("view name", name),
@@ -279,6 +287,8 @@ class Streamlet:
             store=SqliteStore() if store is None else as_store(store),
             chosen=store is not None,
         )
+        if stage_name is not None:
+            written.set_name(stage_name)
 
     def archive(
         self, path: str | Location | None = None, *, name: str | None = None, codec: str = "columns"

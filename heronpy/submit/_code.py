@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import heron_scheduler
 
 from heronpy import loader
+from heronpy.config import ALLOW_DROPPED_STATE, is_set, takes_checkpoints
 from heronpy.config.cluster import COMMAND_LINE
 from heronpy.errors import ConfigError, StateError, TopologyError
-from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan, next_version, package_of
+from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan, next_version, package_of, state_owners
 from heronpy.redaction import shown
 from heronpy.runtime import Launch
 from heronpy.submit._control import defined_plans, plans
 from heronpy.submit._plan import prepare
+from heronpy.submit._state_owners import misplaced
 from heronpy.usersecrets import KEY as SECRETS_KEY
 
 if TYPE_CHECKING:
@@ -195,6 +197,19 @@ def misfits_of(running: LogicalPlan, new: LogicalPlan, tasks: Mapping[str, int])
         yield f"component {name!r} is new"
     for name in sorted(running.components.keys() & new.components.keys()):
         yield from _misfits(running.components[name], new.components[name], tasks.get(name, 0))
+    if takes_checkpoints(running.config):
+        yield from _misplaced(running, new)
+
+
+def _misplaced(running: LogicalPlan, new: LogicalPlan) -> Iterator[str]:
+    """State that would come to other operators than those that have it, or to none."""
+    drops = is_set(new.config, ALLOW_DROPPED_STATE)
+    saved = [owner for owner in state_owners(running) if owner.component in new.components]
+    for each in misplaced(saved, state_owners(new)):
+        if not each.droppable:
+            yield each.text
+        elif not drops:
+            yield f"{each.text}: {ALLOW_DROPPED_STATE}=true leaves its state behind"
 
 
 def _misfits(was: Component, will: Component, tasks: int) -> Iterator[str]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from heronpy.config import ALLOW_DROPPED_STATE, MIB, START_CLEAN, is_set, takes_checkpoints
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
-from heronpy.plan import LogicalPlan
+from heronpy.plan import LogicalPlan, StateOwner, state_owners
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
 from heronpy.submit._control import CHECKPOINT_TIMEOUT_S, take_checkpoint
+from heronpy.submit._state_owners import misplaced
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import CheckpointStorage, Manifest
@@ -123,6 +124,34 @@ def _check_fits(storage: CheckpointStorage, manifest: Manifest, logical: Logical
                     f"{named}, and {logical.name} no such component: --allow-dropped-state leaves it behind"
                 )
             log.warning("%s, which is dropped", named)
+    _check_owners(manifest, logical, where)
+
+
+def _check_owners(manifest: Manifest, logical: LogicalPlan, where: str) -> None:
+    """Refuse state for operators of a streamlet program that have not left it."""
+    known = {name: entry for name, entry in manifest.components.items() if name in logical.components}
+    saved = [
+        StateOwner(component, name, operator.kind, operator.place)
+        for component, entry in known.items()
+        for name, operator in entry.operators.items()
+    ]
+    program = state_owners(logical)
+    drops = is_set(logical.config, ALLOW_DROPPED_STATE)
+    refused = []
+    for each in misplaced(saved, program):
+        if each.droppable and drops:
+            log.warning("%s: %s: its state is dropped", where, each.text)
+        else:
+            refused.append(f"{each.text}{': --allow-dropped-state leaves its state behind' if each.droppable else ''}")
+    if refused:
+        raise ConfigError(f"{where}: {'; '.join(refused)}")
+    unknown = sorted(o.name for o in program if o.place and o.component in known and not known[o.component].operators)
+    if unknown:
+        log.warning(
+            "%s: it does not say where in the program operators were: those without a name must be where they were: %s",
+            where,
+            ", ".join(unknown),
+        )
 
 
 def _states(storage: CheckpointStorage, manifest: Manifest, component: str) -> list[str]:
