@@ -67,6 +67,14 @@ class Memory:
         """The state of an operator."""
         return OperatorState(self._state, name) if self._saved else HashMapState()
 
+    def owners(self) -> set[str]:
+        """The operators that have any."""
+        return {name for name, _ in self._state} if self._saved else set()
+
+    def drop(self, name: str) -> None:
+        """Forget what an operator had."""
+        OperatorState(self._state, name).clear()
+
     def go_back(self, name: str, saved: Mapping[Any, Any]) -> None:
         """Have an operator remember what it did when the state of its task was saved."""
         OperatorState(self._state, name).clear()

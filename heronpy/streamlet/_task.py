@@ -12,10 +12,10 @@ from heronpy.api.metrics import CountMetric
 from heronpy.api.state import State
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Detached
-from heronpy.config import takes_checkpoints
+from heronpy.config import ALLOW_DROPPED_STATE, is_set, takes_checkpoints
 from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
-from heronpy.errors import ConfigError, is_shortage
+from heronpy.errors import CheckpointError, ConfigError, is_shortage
 from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
@@ -101,6 +101,7 @@ class StageTask:
         self.stage = definition.stage
         self.context = context
         self.logger = logger
+        self._check_owners(is_set(config, ALLOW_DROPPED_STATE))
         self.place = Place()
         self.writers: list[SinkWriter] = []
         """Open sinks of this stage, unless they commit with checkpoints. The owner flushes them."""
@@ -115,6 +116,24 @@ class StageTask:
         context.register_metric(DEAD_LETTERS, self._dead, 10)
         self._dead_letters: dict[str, Any] = {}
         logger.info("runs %s", chain(self.stage.operators()))
+
+    def _check_owners(self, drops: bool) -> None:
+        """Refuse to lose what an operator has saved that this stage does not have.
+
+        Raises:
+            CheckpointError: there is such state.
+        """
+        own = {name for step in self.stage.head.steps() for name in (step.name, f"{step.name}/ids")}
+        lost = sorted(self.memory.owners() - own)
+        if lost and not drops:
+            raise CheckpointError(
+                f"component {self.context.get_component_id()!r}: the checkpoint has state of operators "
+                f"{', '.join(map(repr, lost))}, which it does not have: give them the names that they had, or leave it "
+                f"behind with {ALLOW_DROPPED_STATE}"
+            )
+        for name in lost:
+            self.logger.warning("state of operator %s, which is not there, is dropped", name)
+            self.memory.drop(name)
 
     # What the engine's elements go through
 

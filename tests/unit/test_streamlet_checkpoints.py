@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import ListSource
-from heronpy.errors import TopologyError
+from heronpy.errors import CheckpointError, TopologyError
 from heronpy.streamlet import (
     Builder,
     Config,
@@ -55,9 +55,11 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
         yield made
 
 
-def simulated(make: Callable[[Builder], None], clock: Clock) -> Simulator:
+def simulated(make: Callable[[Builder], None], clock: Clock, **keys: Any) -> Simulator:
     builder, topology, config = Builder(), TopologyBuilder("program"), Config()
     make(builder)
+    for key, value in keys.items():
+        config.set_user_config(key, value)
     config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
     config.set_user_config("topology.stateful.checkpoint.interval.seconds", 3600)
     config.set_max_lateness(2)
@@ -333,3 +335,36 @@ def test_what_cannot_be_exact_is_refused_with_its_name(make: Callable[[Builder],
     config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
     with pytest.raises(TopologyError, match=message):
         builder.build(TopologyBuilder("program"), config)
+
+
+class Remembering(TransformOperator):
+    """Counts its elements."""
+
+    def setup(self, context: Context) -> None:
+        self.state, self.emit = context.get_state(), context.emit
+
+    def transform(self, tup: Any) -> None:
+        self.state.put("count", self.state.get("count", 0) + 1)
+        self.emit([self.state.get("count")])
+
+
+def test_state_of_an_operator_that_is_not_there_any_more_is_refused_or_dropped(clock: Clock) -> None:
+    def program(name: str) -> Callable[[Builder], None]:
+        return lambda builder: numbers(builder, partitions=1).transform(Remembering()).set_name(name).to_sink(OutSink())
+
+    with begun(program("before"), clock) as first:
+        steps(first, clock, QUIET_STEPS)
+        first.checkpoint()
+
+        def successor(**keys: Any) -> Simulator:
+            made = simulated(program("after"), clock, **keys)
+            made._checkpoints = first._checkpoints
+            made.restore(kill=True)
+            return made
+
+        with pytest.raises(
+            CheckpointError, match=r"component 'source-1': .* state of operators 'before', which it does"
+        ):
+            successor()
+        (spout,) = successor(**{"topology.state.allow.dropped": True}).component("source-1")
+        assert not spout._state_of_operators
