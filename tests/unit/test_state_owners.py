@@ -326,6 +326,26 @@ def test_positions_are_for_no_other_source(goes_on: Callable[..., int]) -> None:
         goes_on(read(1, 2), read(2, 1))
 
 
+def test_the_sides_of_a_join_are_not_swapped(goes_on: Callable[..., int]) -> None:
+    def joined(first: str, second: str) -> Program:
+        def program(builder: Builder) -> None:
+            read = {name: builder.new_source(ListSource([(1, 1)])).set_name(name) for name in ("clicks", "views")}
+            read[first].join(read[second], WindowConfig.create_tumbling_window(10), total)
+
+        return program
+
+    assert goes_on(joined("clicks", "views"), joined("clicks", "views")) == 1
+    with pytest.raises(ConfigError, match=r"operator 'join-1' was given no name, and is not in the same place"):
+        goes_on(joined("clicks", "views"), joined("views", "clicks"))
+
+
+def test_at_least_once_only_operators_have_state(goes_on: Callable[..., int]) -> None:
+    keys = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.stateful.checkpoint.interval.seconds": 10}
+    kinds = {owner.kind for owner in state_owners(plan(outputs(OutSink()), **keys))}
+    assert kinds == set()
+    assert {owner.kind for owner in state_owners(plan(in_a_row(total), **keys))} == {"reduce_by_key"}
+
+
 # State that no operator takes
 
 
