@@ -125,7 +125,7 @@ def test_a_pip_that_takes_too_long_is_ended_with_what_it_has_started(
     def check_ended() -> None:
         assert list(find_by_environment({"BEGUN": str(tmp_path / "begun")})) == []
 
-    eventually_sync(check_ended, within_s=60)
+    eventually_sync(check_ended)
 
 
 def test_another_version_of_what_the_engine_needs_is_refused(index: Path, package: Path, tmp_path: Path) -> None:

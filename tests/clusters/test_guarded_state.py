@@ -130,7 +130,7 @@ async def test_a_tracker_follows_it(small: TopologyHandle, spec: StatemgrSpec) -
             (roles,) = (await client.get("/topologies")).json().values()
             assert [names for environs in roles.values() for names in environs.values()] == [["Small"]]
 
-        await eventually(seen, within_s=60.0)
+        await eventually(seen)
         with open_statemgr(spec) as state:
             assert await asyncio.to_thread(state.list, Kind.EXECUTIONSTATE) == ["Small"]
 

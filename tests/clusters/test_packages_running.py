@@ -92,7 +92,7 @@ def test_a_topology_runs_with_its_requirements_and_leaves_no_package(
             except UnavailableError as e:
                 raise AssertionError(str(e)) from e
 
-        eventually_sync(runs, within_s=60)
+        eventually_sync(runs)
     finally:
         submit.kill(launch)
     assert stored(tmp_path) == []

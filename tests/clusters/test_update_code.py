@@ -39,7 +39,7 @@ def test_new_code_counts_from_the_switch_on_and_code_that_fails_is_rolled_back(t
         def counted_by_version(version: int) -> None:
             assert counted_by(tmp_path, version) > 100
 
-        eventually_sync(lambda: counted_by_version(1), within_s=60)
+        eventually_sync(lambda: counted_by_version(1))
         other = updated(cluster, program(tmp_path, 2, stateful=True, tasks=3))
         assert (other.returncode != 0, "change that by --component-parallelism count:3" in other.stderr) == (True, True)
         second = program(tmp_path, 2, stateful=True)
@@ -56,7 +56,7 @@ def test_new_code_counts_from_the_switch_on_and_code_that_fails_is_rolled_back(t
         (version,) = after.versions
         assert f"versioned runs code {version}" in done.stdout
         assert (code_directories(topology), (topology.launch.dir / "package").exists()) == ([version], False)
-        eventually_sync(lambda: counted_by_version(2), within_s=60)
+        eventually_sync(lambda: counted_by_version(2))
         switch = counted_by(tmp_path, 1)
         first = {f"key {key}": switch // KEYS + (key < switch % KEYS) for key in range(KEYS)}
         assert {key: counts[0] for key, counts in counts_in(tmp_path).items()} == first, "all before the switch, once"
@@ -76,7 +76,7 @@ def test_new_code_counts_from_the_switch_on_and_code_that_fails_is_rolled_back(t
             }
             assert counted_by(tmp_path, 1) == switch
 
-        eventually_sync(all_once, within_s=60)
+        eventually_sync(all_once)
         assert not topology.status().checkpoints.failed or topology.status().checkpoints.committed
 
 
@@ -91,7 +91,7 @@ def test_an_update_goes_on_after_the_death_of_the_one_before(tmp_path: Path) -> 
                 assert plans(topology.launch)[1].trial is not None
 
             try:
-                eventually_sync(on_trial, within_s=60)
+                eventually_sync(on_trial)
             finally:
                 dying.kill()
         assert plans(topology.launch)[1].trial is not None
@@ -111,7 +111,7 @@ def test_an_update_goes_on_after_the_death_of_the_one_before(tmp_path: Path) -> 
             found = {key: sum(counts) for key, counts in counts_in(tmp_path).items()}
             assert found == {f"key {key}": numbers // KEYS for key in range(KEYS)}
 
-        eventually_sync(all_once, within_s=60)
+        eventually_sync(all_once)
 
 
 def test_without_checkpoints_containers_change_their_code_one_after_the_other(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_without_checkpoints_containers_change_their_code_one_after_the_other(tm
         def runs(version: int) -> None:
             assert versions_in(tmp_path) == [version, version]
 
-        eventually_sync(lambda: runs(1), within_s=60)
+        eventually_sync(lambda: runs(1))
         done = updated(cluster, program(tmp_path, 2, stateful=False))
         assert done.returncode == 0, done.stderr
         steps = [line for line in done.stderr.splitlines() if line.startswith("restarting")]

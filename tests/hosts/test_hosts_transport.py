@@ -97,14 +97,12 @@ def test_an_ensemble_over_the_hosts_survives_its_leader(hosts: Hosts, tmp_path: 
             leader = next(server for server in servers if server.mode() == "leader")
             host = next(host for host in hosts if host.address == leader.bind)
             host.vanish()
-            eventually_sync(
-                lambda: _equal(sum(s.mode() == "leader" for s in servers if s is not leader), 1), within_s=60
-            )
+            eventually_sync(lambda: _equal(sum(s.mode() == "leader" for s in servers if s is not leader), 1))
             state.set(Kind.TOPOLOGIES, "words", b"after")
             assert state.get(Kind.TOPOLOGIES, "words") == b"after"
             host.come_back()
             leader.start()
-            eventually_sync(lambda: _equal(leader.mode(), "follower"), within_s=60)
+            eventually_sync(lambda: _equal(leader.mode(), "follower"))
 
 
 def _connection(servers: Sequence[ZookeeperServer]) -> str:

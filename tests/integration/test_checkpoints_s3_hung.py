@@ -82,7 +82,7 @@ def test_checkpoints_fail_while_the_storage_hangs_and_data_flows_on(tmp_path: Pa
         def committed(more_than: int) -> None:
             assert topology.status().checkpoints.newest > more_than
 
-        eventually_sync(lambda: committed(0), within_s=60)
+        eventually_sync(lambda: committed(0))
         door.is_open.clear()
         shut_s, counted = time.monotonic(), [sum(counts_in(directory).values())]
         failed = topology.status().checkpoints.failed
@@ -107,5 +107,5 @@ def test_checkpoints_fail_while_the_storage_hangs_and_data_flows_on(tmp_path: Pa
             emitted = int((directory / "emitted").read_text())
             assert set(counts_in(directory).values()) == {emitted // KEYS}
 
-        eventually_sync(exact, within_s=60)
+        eventually_sync(exact)
         assert topology.status().checkpoints.restores == 0

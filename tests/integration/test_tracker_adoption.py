@@ -235,14 +235,14 @@ def test_health_metrics_and_logs_of_a_topology_that_was_submitted_elsewhere(farm
             assert "serves at" in log.read_text()
             return log.read_text().rpartition("serves at ")[2].split()[0]
 
-        enter(farm.state, remote, endpoint=eventually_sync(address, within_s=60))
+        enter(farm.state, remote, endpoint=eventually_sync(address))
 
         def located() -> state_pb2.TmasterLocation:
             value = farm.state.get(Kind.TMASTERS, "words")
             assert value is not None
             return state_pb2.TmasterLocation.FromString(value)
 
-        location = eventually_sync(located, within_s=60)
+        location = eventually_sync(located)
         asyncio.run(publish(farm.launch, f"{location.host}:{location.port}", "container_1_word_1", 7))
         with served(farm, *adopting(farm)) as tracker:
 
@@ -257,7 +257,7 @@ def test_health_metrics_and_logs_of_a_topology_that_was_submitted_elsewhere(farm
                 part = tracker.get("container/filedata", container=1, path="stmgr-1.log")
                 assert part.json()["data"] == "far away\n"
 
-            eventually_sync(answered, within_s=60)
+            eventually_sync(answered)
             assert farm.asked() == 1
             assert farm.kept() == ["tls/ca.pem", "tls/tracker.pem", "token"], (
                 "no key of the authority, none for commands"
@@ -525,7 +525,7 @@ async def test_credentials_are_renewed_while_the_topology_runs(farm: Farm, monke
         async def renewed() -> None:
             assert path.read_bytes() != before
 
-        await eventually(renewed, within_s=30)
+        await eventually(renewed)
 
 
 async def test_credentials_that_are_not_renewed_are_removed(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,7 +542,7 @@ async def test_credentials_that_are_not_renewed_are_removed(farm: Farm, monkeypa
 def test_what_a_killed_tracker_has_left_is_removed_by_the_next_and_nothing_of_one_that_lives(farm: Farm) -> None:
     farm.hand_over()
     killed = Process(farm, *adopting(farm))
-    eventually_sync(lambda: adopted_by(killed), within_s=60)
+    eventually_sync(lambda: adopted_by(killed))
     left = farm.kept()
     assert left
     assert killed.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -552,7 +552,7 @@ def test_what_a_killed_tracker_has_left_is_removed_by_the_next_and_nothing_of_on
     with served(farm, *adopting(farm)) as tracker:
         assert unknown.exists()
         assert farm.kept() == []
-        eventually_sync(lambda: adopted_by(tracker), within_s=60)
+        eventually_sync(lambda: adopted_by(tracker))
         with served(farm, *adopting(farm)):
             assert farm.kept() == left
 
@@ -585,7 +585,7 @@ async def test_an_adopted_topology_is_deactivated_and_neither_restarted_nor_kill
                 answer = await tracker.post(f"{place}/deactivate", headers=headers)
                 assert answer.status_code == 200, answer.text
 
-            await eventually(deactivated, within_s=60)
+            await eventually(deactivated)
             assert farm.kept() == ["tls/ca.pem", "tls/cli.pem", "tls/tracker.pem", "token"]
             for action in ("restart", "kill"):
                 answer = await tracker.post(f"{place}/{action}", headers=headers)

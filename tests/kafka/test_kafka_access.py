@@ -138,7 +138,7 @@ def allow(kafka: KafkaServer, user: str, kind: str, name: str, pattern: str = "L
     def known() -> None:  # the controller has answered; the broker follows it
         assert kafka.admin().describe_acls(AclBindingFilter(*what, f"User:{user}", "*", *how)).result(60) == [right]
 
-    eventually_sync(known, within_s=60)
+    eventually_sync(known)
 
 
 def test_a_user_without_rights_is_refused(

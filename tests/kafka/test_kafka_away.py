@@ -44,7 +44,7 @@ def test_a_broker_that_is_killed_loses_nothing_and_repeats_nothing(
             assert time.monotonic() - began_s < BLOCKS_S
             assert len(records) == count
 
-        eventually_sync(enough, within_s=60)
+        eventually_sync(enough)
 
     read(10)
     first, second = prepared(writer, 1, [1, 2]), prepared(writer, 2, [3])
@@ -55,7 +55,7 @@ def test_a_broker_that_is_killed_loses_nothing_and_repeats_nothing(
         assert reader.read(100) == []
         assert [record.levelname for record in caplog.records if f"'{given}'" in record.getMessage()] == ["WARNING"]
 
-    eventually_sync(noticed, within_s=60)
+    eventually_sync(noticed)
     with pytest.raises(UnavailableError):
         writer.commit(second)
     at_least_once.write("given up by the client")

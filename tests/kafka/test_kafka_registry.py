@@ -113,7 +113,7 @@ def test_the_example_of_the_documentation_runs(kafka: KafkaServer, topic: str, r
         except UnavailableError as e:
             raise AssertionError from e
 
-    eventually_sync(written, within_s=60)
+    eventually_sync(written)
     source = cloudpickle.loads(cloudpickle.dumps(names["topic"]))
     reader = source.stream_splits()[f"{topic}-0"].open(None, split_context())
     records: list[Any] = []
@@ -122,7 +122,7 @@ def test_the_example_of_the_documentation_runs(kafka: KafkaServer, topic: str, r
         records.extend(reader.read(10))
         assert [record.value for record in records] == [ORDER]
 
-    eventually_sync(read, within_s=60)
+    eventually_sync(read)
     reader.close()
 
 
@@ -153,7 +153,7 @@ def test_a_registry_that_hangs_blocks_a_task_once_and_known_schemas_are_used(reg
         except UnavailableError as e:
             raise AssertionError from e
 
-    eventually_sync(read, within_s=60)
+    eventually_sync(read)
 
 
 def test_a_registry_that_is_away_makes_no_message_malformed(
@@ -185,7 +185,7 @@ def test_a_registry_that_is_away_makes_no_message_malformed(
         assert reader.read(2) == []
         assert "cannot be decoded now" in caplog.text
 
-    eventually_sync(waits, within_s=60)
+    eventually_sync(waits)
     assert reader.position[0] == 1
     assert not reader.ended
     registry.away = False
@@ -197,7 +197,7 @@ def test_a_registry_that_is_away_makes_no_message_malformed(
         records.extend(some)
         assert [record.value["id"] for record in records] == [0, 1, 2]
 
-    eventually_sync(all_read, within_s=60)
+    eventually_sync(all_read)
     assert [record.id for record in records] == ["0:1", "0:2", "0:3"]
     assert [where for where, _, _ in dead.letters] == [f"{topic}/0@0"]
     assert caplog.text.count("cannot be decoded now") == 1

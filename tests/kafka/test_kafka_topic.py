@@ -66,7 +66,7 @@ def read(reader: SplitReader | SourceReader, count: int, at_once: int = 10_000) 
         records.extend(reader.read(min(at_once, count - len(records))))
         assert len(records) == count
 
-    eventually_sync(enough, within_s=60)
+    eventually_sync(enough)
     return records
 
 
@@ -147,7 +147,7 @@ def test_new_partitions_are_read_from_their_beginning(kafka: KafkaServer, make_t
     def all_known() -> None:
         assert set(kept.stream_splits()) == {f"{topic}-{n}" for n in range(3)}
 
-    eventually_sync(all_known, within_s=60)
+    eventually_sync(all_known)
     # Also where a later process finds them.
     assert values(
         rest_of(
@@ -204,7 +204,7 @@ def test_a_partition_that_has_ended_holds_up_no_watermark(
             assert "0" in reader.splits(), "its last record waits to be emitted"
         assert set(reader.splits()) == {"1"}
 
-    eventually_sync(ended, within_s=60)
+    eventually_sync(ended)
     assert "0:0" in {record.id for record in records}
     read(reader, 41 - len(records))
     reader.close()
@@ -236,7 +236,7 @@ def test_the_ends_of_a_bounded_topic_are_committed_to_the_group_with_the_checkpo
             ends[int(name.rpartition("-")[2])] = position[0]
         assert splits.ended
 
-    eventually_sync(ended, within_s=60)
+    eventually_sync(ended)
     splits.prepare(1)
     splits.commit(1)
     splits.close()
@@ -288,7 +288,7 @@ def test_messages_that_were_removed_before_they_were_read_stop_the_task_unless_i
             errors.append(str(e))
         assert errors
 
-    eventually_sync(stopped, within_s=60)
+    eventually_sync(stopped)
     assert "4 messages from offset 4 on were removed" in errors[0]
     reader.close()
 
@@ -381,7 +381,7 @@ def test_what_comes_to_a_partition_after_its_end_does_not_hold_up_several_others
             positions[name] = position
         assert splits.ended
 
-    eventually_sync(ended, within_s=60)
+    eventually_sync(ended)
     splits.close()
     assert sorted(values(found)) == sorted([*range(3000)] * 2)
 

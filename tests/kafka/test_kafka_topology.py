@@ -127,7 +127,7 @@ def test_every_message_counts_once_though_all_is_rolled_back(kafka: KafkaServer,
             simulator.step()
             assert words.committed() == words.count.total()
 
-        eventually_sync(shown, within_s=60)
+        eventually_sync(shown)
 
 
 @pytest.fixture(scope="module")
