@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -110,6 +112,7 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, end)
+    _leave_signals_of_children(loop)
     beside = [asyncio.create_task(keep_beating(service), name="heartbeat")]
     if (file := log_file()) is not None:
         answer_signals(file.path)
@@ -123,6 +126,30 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     finally:
         for one in beside:
             one.cancel()
+
+
+def _leave_signals_of_children(loop: asyncio.AbstractEventLoop) -> None:
+    """Have children that are forked from now on, by user code with multiprocessing say, end when they are told to.
+
+    Else they would have the handlers of the loop, and its descriptor: a SIGTERM to a child would end this process
+    instead. Until the child has reset them it gets no signal.
+    """
+    blocked = threading.local()
+
+    def before() -> None:
+        blocked.before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked.before)
+
+    def after_in_child() -> None:
+        if not loop.is_closed():
+            signal.set_wakeup_fd(-1)
+            for signum in signal.valid_signals():
+                loop.remove_signal_handler(signum)  # those that it has not set stay
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)
 
 
 def keep_freed_memory() -> None:
