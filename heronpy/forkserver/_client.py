@@ -62,10 +62,12 @@ class ForkServer:
         """Whether it has imported everything, so that `fork` takes milliseconds.
 
         Raises:
-            UnavailableError: it is dead, or has taken too long.
+            UnavailableError: it is dead or stopped, or has taken too long.
         """
         if self._process.poll() is not None:
             raise UnavailableError(f"the fork server, pid {self.pid}, has ended")
+        if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+            raise UnavailableError(f"the fork server, pid {self.pid}, is stopped")  # by a signal: it may stay so
         if not self._ready:
             self._socket.settimeout(0)
             try:

@@ -352,18 +352,40 @@ def test_processes_are_executed_where_imports_start_threads(
 
 
 def test_a_fork_server_that_does_not_get_ready_is_given_up(
-    container: Container, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PATH]))
     monkeypatch.setattr("heronpy.forkserver._client.IMPORTS_S", 0.1)
     container.launch.make_log_dir(1)
     children = Children(container.launch, 1)
     command = Command("words", engine_process(MODULE))
     children.follow([command, command])
-    (server,) = fork_servers(container)
-    server.send(signal.SIGSTOP)
     eventually_sync(lambda: equal(children.prepared, True))
     assert "is not ready in time" in caplog.text
     assert fork_servers(container) == []
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_fork_server_that_is_stopped_is_not_waited_for(
+    container: Container, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ready: bool
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PATH)
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    command = Command("words", engine_process(MODULE))
+    children.follow([command, command])
+    if ready:
+        eventually_sync(lambda: equal(children.prepared, True))
+    (server,) = fork_servers(container)
+    server.send(signal.SIGSTOP)
+    eventually_sync(lambda: equal(server.stopped, True))
+    assert children.prepared
+    pid = children.start(command)
+    assert "is stopped" in caplog.text
+    assert pid is not None
+    assert fork_servers(container) == []
+    eventually_sync(lambda: equal(children.dead(), [("words", pid, 3)]))
 
 
 def test_a_fork_server_ends_when_it_is_not_needed_any_more(container: Container) -> None:
