@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from heronpy.forkserver._imported import Imported
 from heronpy.forkserver._protocol import GO, READY, REQUEST_BYTES_MAX, Request
 from heronpy.forkserver._titles import ROOM_ENV, rename
 from heronpy.host import engine_process
@@ -47,10 +48,13 @@ def _import(module: str) -> None:
 
 def _serve(asker: socket.socket) -> Request:
     """Fork for each request until there is nobody who asks. Returns only in the forks."""
+    imported = Imported()
     while True:
         message, fds, _, _ = socket.recv_fds(asker, REQUEST_BYTES_MAX, 2)
         if not message:
             sys.exit(0)
+        if file := imported.changed():
+            sys.exit(f"another version is installed, of {file} for one: forks would be of both")
         # What is forked by a process that then ends is a child of the asker, who has said that it adopts.
         if (between := os.fork()) == 0:
             asker.close()

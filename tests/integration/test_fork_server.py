@@ -333,6 +333,43 @@ def test_processes_are_executed_where_the_fork_server_cannot_import_them(contain
     eventually_sync(lambda: equal(children.dead(), [("words", pid, 1)]))
 
 
+def test_processes_are_of_the_version_that_is_installed_when_they_start(
+    container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade below a running container: a fork would import what is new beside what its server has imported."""
+
+    def install(version: str) -> None:
+        (tmp_path / "upgraded.py").write_text(f"import upgraded_part\nprint(upgraded_part.{version}, flush=True)\n")
+        (tmp_path / "upgraded_part.py").write_text(f"{version} = 'of {version}'\n")
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PATH]))
+    container.launch.make_log_dir(1)
+    children = Children(container.launch, 1)
+    command = Command("words", engine_process("upgraded"))
+    install("one")
+    children.follow([command, command])
+    eventually_sync(lambda: equal(children.prepared, True))
+
+    def starts(version: str) -> None:
+        pid = children.start(command)
+        ended: list[tuple[str, int, int]] = []
+
+        def has_ended() -> None:
+            ended.extend(children.dead())
+            assert ended
+
+        eventually_sync(has_ended)
+        assert ended == [("words", pid, 0)]
+        assert children.out_path("words").read_text().endswith(f"of {version}\n")
+
+    starts("one")
+    assert len(fork_servers(container)) == 1
+    install("another")
+    eventually_sync(lambda: starts("another"))
+    assert "another version is installed" in children.out_path("fork-server-1").read_text()
+    children.close()
+
+
 def test_processes_are_executed_where_imports_start_threads(
     container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
