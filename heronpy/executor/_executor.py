@@ -307,8 +307,9 @@ class Executor:
             log.warning("the packing plan has no container %d", self._container)
         changed = {id for id, command in table.items() if self._commands.get(id, command) != command}
         self._commands |= table
-        self._children.follow(table.values())
         self._limiter.follow(plan)
+        self._limiter.open()
+        self._children.follow(table.values())
         self._wanted = {id: command.stage for id, command in table.items()}
         self._changed |= changed
         self._apply_wanted()

@@ -108,6 +108,7 @@ class ForkServers:
             with open_out(out, file_bytes=bounds.file_bytes, files=bounds.files) as errors:
                 environment = child_environment(self._launch, name, **ours)
                 self._servers[setting] = ForkServer(modules, environment=environment, errors=errors)
+                log.info("fork server started: pid %d", self._servers[setting].pid)
         except OSError as e:
             log.warning("no fork server can be started, so processes are executed, which takes longer: %s", e)
             self._again_s[setting] = time.monotonic() + AGAIN_S

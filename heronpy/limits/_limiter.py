@@ -55,12 +55,12 @@ class Limiter:
         self._opened = False
 
     def open(self) -> None:
-        """Find out early what cannot be.
+        """Make cgroups, if they are needed. Before anything is started: the executor must be alone in its own.
 
         Raises:
             UnavailableError: there must be cgroups (`heron.executor.limits: cgroup`), and none can be made.
         """
-        if self._config.limits == "cgroup":
+        if self._config.limits == "cgroup" or self.limits:
             self._open()
 
     def follow(self, plan: PackingPlan) -> None:
@@ -82,7 +82,6 @@ class Limiter:
         self._used.pop(id, None)
         if id not in self.limits:
             return
-        self._open()
         if self._cgroups is not None:
             self._cgroups.make(id, self.limits[id])
 

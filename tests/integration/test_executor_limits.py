@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import reaper
@@ -52,10 +53,12 @@ def instance(behaviour: str, task: int, ram_mib: int = 0, cpu: float = 0.0) -> I
 class Container:
     """Container 1 of a topology, and its executor."""
 
-    def __init__(self, directory: Path, limits: str, restart_backoff_ms: int = 60_000) -> None:
+    def __init__(
+        self, directory: Path, limits: str, restart_backoff_ms: int = 60_000, cgroup_parent: str = PARENT
+    ) -> None:
         executor = ExecutorConfig(
             limits=limits,
-            cgroup_parent=PARENT,
+            cgroup_parent=cgroup_parent,
             restart_backoff_ms=restart_backoff_ms,
             restart_backoff_max_ms=restart_backoff_ms,
         )
@@ -129,7 +132,7 @@ class Container:
 def made(tmp_path: Path) -> Iterator[Callable[..., Container]]:
     containers: list[Container] = []
 
-    def make(limits: str, **more: int) -> Container:
+    def make(limits: str, **more: Any) -> Container:
         containers.append(Container(tmp_path, limits, **more))
         return containers[-1]
 
@@ -242,6 +245,17 @@ def test_without_cgroups_the_ram_is_looked_at(made: Callable[..., Container]) ->
     assert " MB of its 64 MB)" in container.log()
     assert HostProcess.of(neighbour) is not None
     assert container.groups() == []
+    end(executor)
+
+
+def test_cgroups_are_made_while_the_executor_is_alone_in_its_own(made: Callable[..., Container]) -> None:
+    """Version 2 allows no group that has both processes and children with controllers."""
+    container = made("auto", cgroup_parent="x" * 5000)  # which cannot be made, so it says when it has tried
+    executor = container.execute(instance("sleeps", 1, 64), instance("sleeps", 2))
+    container.up("container_1_sleeps_1")
+    before, tried, _ = container.log().partition("the RAM of instances is checked once a second instead")
+    assert tried, container.log()
+    assert "started: pid" not in before
     end(executor)
 
 
