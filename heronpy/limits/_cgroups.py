@@ -22,10 +22,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from heronpy.errors import UnavailableError
-from heronpy.files import ABSENT
+from heronpy.errors import HeronError, UnavailableError
+from heronpy.files import ABSENT, read_owned_file, replace_file
 
 RECORD = "cgroups"
+_RECORD_BYTES_MAX = 1 << 16
 _CONTROLLERS = frozenset({"memory", "cpu"})
 _PERIOD_US = 100_000
 _QUOTA_US_MIN = 1000
@@ -102,7 +103,7 @@ class Cgroups:
             raise UnavailableError("no cgroup hierarchy has the memory controller")
         self._bases: dict[Path, Hierarchy] = {}
         self._oom_before: dict[str, int] = {}
-        record.write_text("".join(f"{tree.root / name}\n" for tree in trees))
+        replace_file(record, "".join(f"{tree.root / name}\n" for tree in trees), durable=False, mode=0o600)
         for tree in trees:
             try:
                 _make(tree, tree.root / name)
@@ -179,9 +180,13 @@ def remove_cgroups(directory: Path) -> None:
     Args:
         directory: The container's.
     """
-    for line in _read(directory / RECORD).splitlines():
-        # User code can write here, too: nothing but groups with our names.
-        if (base := Path(line)).name.startswith("heron-") and (base / "cgroup.procs").exists():
+    # User code can write here, too: nothing that could block, and nothing but groups with our names.
+    try:
+        lines = os.fsdecode(read_owned_file(directory / RECORD, max_bytes=_RECORD_BYTES_MAX)).splitlines()
+    except HeronError:
+        lines = []
+    for line in lines:
+        if (base := Path(line)).name.startswith("heron-") and os.path.exists(base / "cgroup.procs"):
             _remove(base, within_s=_REMOVE_S)
     with contextlib.suppress(OSError):
         (directory / RECORD).unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.health import HealthState, Observed, RestartLog, assess
-from heronpy.limits import Cgroups, Limiter, Limits, Overrun, hierarchies
+from heronpy.limits import Cgroups, Limiter, Limits, Overrun, hierarchies, remove_cgroups
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
 
@@ -119,6 +120,18 @@ def test_by_default_only_what_the_user_gave_ram_is_limited() -> None:
     assert limited("auto", ram_given=True, cpu_given=True) == {id: Limits(512 * MIB, 0.5)}
     assert limited("off", ram_given=True) == {}
     assert limited("cgroup", ram_given=False) == limited("rlimit", ram_given=False) == {id: Limits(512 * MIB, 0.5)}
+
+
+@pytest.mark.parametrize(
+    "spoilt", [b"/heron-\xff\n", b"/heron-" + b"x" * 5000, b"/heron-\0\n", b"/heron-1\n" * 9000, None]
+)
+def test_a_record_that_user_code_has_spoilt_names_nothing(spoilt: bytes | None, tmp_path: Path) -> None:
+    if spoilt is None:
+        os.mkfifo(tmp_path / "cgroups")
+    else:
+        (tmp_path / "cgroups").write_bytes(spoilt)
+    remove_cgroups(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
