@@ -20,6 +20,8 @@ from heronpy.proto import topology_pb2
 
 DEFAULT_STREAM = "default"
 _PARALLELISM = "topology.component.parallelism"
+TASKS_MAX = 100_000
+"""Of a topology. A hundred times as many as are measured; its packing plan still fits into a message to a process."""
 
 
 class GroupingKind(enum.IntEnum):
@@ -233,6 +235,8 @@ def _component(
 def _validate(plan: LogicalPlan) -> None:
     if not plan.spouts:
         raise TopologyError(f"topology {plan.name!r} has no spout: it needs at least one")
+    if (tasks := sum(component.parallelism for component in plan.components.values())) > TASKS_MAX:
+        raise TopologyError(f"topology {plan.name!r} has {tasks:,} tasks: it must not have more than {TASKS_MAX:,}")
     for component in plan.components.values():
         if "topology.state.key.groups" in component.config:
             raise TopologyError(

@@ -85,6 +85,7 @@ def _twice(proto: topology_pb2.Topology) -> None:
         (lambda p: setattr(p.bolts[0].inputs[0], "gtype", topology_pb2.CUSTOM), "custom grouping .* is empty"),
         (lambda p: setattr(p.spouts[0].comp.config.kvs[0], "value", "0"), "parallelism must be at least 1"),
         (lambda p: setattr(p.spouts[0].comp.config.kvs[0], "value", "two"), "parallelism must be a number"),
+        (lambda p: setattr(p.spouts[0].comp.config.kvs[0], "value", "9" * 30), r"1(,000){10} tasks: it must not"),
         (lambda p: setattr(p.spouts[0].outputs[0].schema.keys[1], "key", "word"), "declares field 'word' twice"),
         (lambda p: _stream(p.spouts[0].outputs.add(), "words", "default", "x"), "stream 'default' is declared twice"),
         (lambda p: p.spouts[0].comp.config.kvs[0].ClearField("key"), r"damaged: it has no spouts\[0\].*key"),
