@@ -92,6 +92,15 @@ def define(program: Program, scratch: Path, limits: Limits) -> Definition:
         HeronError: as `heronpy.loader.define`; or the archive is refused, or a limit was exceeded.
     """
     check_archive(program.archive)
+    try:
+        return _defined(program, scratch, limits)
+    except UsageError as e:
+        if (path := str(program.archive)) not in str(e):
+            raise
+        raise UsageError(str(e).replace(path, "the program")) from e  # the path is this host's
+
+
+def _defined(program: Program, scratch: Path, limits: Limits) -> Definition:
     files = scratch / "files"
     if program.file:
         extract_archive(program.archive, files)
