@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from heronpy.config import KIB
@@ -74,8 +74,13 @@ class Children:
         """End what only was there to start others."""
         self._fork_servers.close()
 
-    def start(self, command: Command) -> int | None:
-        """Start a process and return its pid; None (and a line in the log) if the system refuses."""
+    def start(self, command: Command, started: Callable[[int], None] = lambda pid: None) -> int | None:
+        """Start a process and return its pid; None (and a line in the log) if the system refuses.
+
+        Args:
+            command: What is started.
+            started: Called with its pid as soon as there is one, and before a fork goes on. Must not raise.
+        """
         ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **command.env}
         ours[INCARNATION_ENV] = str(self.incarnation)
         if prepare_heartbeat(heartbeat := heartbeat_path(self._dir, command.id)):
@@ -86,7 +91,7 @@ class Children:
                 self._out_start[command.id] = out.seek(0, os.SEEK_END)
                 environment = child_environment(self._launch, command.id, **ours)
                 process = None
-                pid = self._fork_servers.fork(command, environment, out)
+                pid = self._fork_servers.fork(command, environment, out, started)
                 if pid is None:
                     process = subprocess.Popen(
                         command.argv,
@@ -98,6 +103,7 @@ class Children:
                         process_group=0,
                     )
                     pid = process.pid
+                    started(pid)
         except OSError as e:
             log.error("%s cannot be started: %s", command.id, e)
             return None

@@ -350,15 +350,22 @@ class Executor:
         except OSError as e:
             log.error("%s is not started: it cannot be limited: %s", id, e)
             return None
-        pid = self._children.start(self._commands[id])
-        if pid is not None:
+        refused: list[OSError] = []
+
+        def limit(pid: int) -> None:
             try:
                 self._limiter.started(id, pid)
             except ProcessLookupError:
                 pass  # it is dead already, and that will be reported
             except OSError as e:
-                log.error("%s is killed: it cannot be limited: %s", id, e)
-                self._children.kill(pid)
+                refused.append(e)
+
+        pid = self._children.start(self._commands[id], limit)
+        if pid is None:
+            self._limiter.ended(id)
+        elif refused:
+            log.error("%s is killed: it cannot be limited: %s", id, refused[-1])
+            self._children.kill(pid)
         return pid
 
     def _reap(self) -> None:

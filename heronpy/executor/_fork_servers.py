@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Final, NamedTuple
 
 from heronpy.errors import UnavailableError
@@ -58,14 +58,18 @@ class ForkServers:
         """Whether it is worth it to wait a moment: processes that were started now would be executed."""
         return any(self._ready(setting) is False for setting in list(self._servers))
 
-    def fork(self, command: Command, environment: Mapping[str, str], out: IO[bytes]) -> int | None:
-        """The pid of a process that is forked for a command; None: it is to be executed."""
+    def fork(
+        self, command: Command, environment: Mapping[str, str], out: IO[bytes], started: Callable[[int], None]
+    ) -> int | None:
+        """The pid of a process that is forked for a command, which went on after `started`; None: execute it."""
         setting = _setting(command)
         if setting not in self._imports or not (self._server(setting) and self._ready(setting)):
             return None
         directory = self._launch.container_dir(self._container)
         try:
-            return self._servers[setting].fork(command.argv, directory=directory, environment=environment, out=out)
+            return self._servers[setting].fork(
+                command.argv, directory=directory, environment=environment, out=out, started=started
+            )
         except ValueError as e:
             log.info("%s is executed, not forked: %s", command.id, e)
         except UnavailableError as e:

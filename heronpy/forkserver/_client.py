@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -81,7 +81,15 @@ class ForkServer:
                 raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
         return self._ready
 
-    def fork(self, argv: tuple[str, ...], *, directory: Path, environment: Mapping[str, str], out: IO[bytes]) -> int:
+    def fork(
+        self,
+        argv: tuple[str, ...],
+        *,
+        directory: Path,
+        environment: Mapping[str, str],
+        out: IO[bytes],
+        started: Callable[[int], None] = lambda pid: None,
+    ) -> int:
         """Have a process forked that is a child of this one, and leads a process group. Returns its pid.
 
         Args:
@@ -89,6 +97,7 @@ class ForkServer:
             directory: Where it runs.
             environment: Its environment, with this process as HERON_PARENT_PID.
             out: Where it prints.
+            started: Called with its pid before it goes on, to limit it say. Must not raise.
 
         Raises:
             ValueError: command and environment are too large for a message.
@@ -101,14 +110,14 @@ class ForkServer:
             raise ValueError(f"its command and environment have {len(request):,} bytes")
         try:
             with _adopting() as expected:
-                if pid := self._forked(request, out):
+                if pid := self._forked(request, out, started):
                     expected.add(pid)
                     return pid
         except OSError as e:
             raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
         raise UnavailableError(f"the fork server, pid {self.pid}, has ended, or could not fork")
 
-    def _forked(self, request: bytes, out: IO[bytes]) -> int:
+    def _forked(self, request: bytes, out: IO[bytes], started: Callable[[int], None]) -> int:
         """The pid of a fork that goes on; 0: there is none. Raises OSError: the same."""
         pid = 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -121,6 +130,7 @@ class ForkServer:
                 while message := ours.recv(32):
                     pid = int(message.removeprefix(READY))
                     if message.startswith(READY):
+                        started(pid)
                         ours.send(GO)
                         return pid
             except OSError:

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import threading
@@ -50,6 +51,7 @@ def main() -> None:
         "command": Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
         "seen": [os.fsdecode(one) for one in Path("/proc/self/environ").read_bytes().split(b"\0") if one],
         "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "main": sys.modules["__main__"].__spec__.name,  # type: ignore[union-attr]  # it is run as a module
         "numbers": [drawn(one) for one in generators],
     }

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -46,22 +47,22 @@ class Server:
             self.server = ForkServer([MODULE], environment=self.environment, errors=errors)
         eventually_sync(lambda: equal(self.server.ready, True))
         self._directory = directory
-        self._pids: list[int] = []
+        self.pids: list[int] = []
 
     def fork(self, *args: str, **environment: str) -> int:
-        with (self._directory / f"out-{len(self._pids)}").open("wb") as out:
+        with (self._directory / f"out-{len(self.pids)}").open("wb") as out:
             pid = self.server.fork(
                 engine_process(MODULE, *args),
                 directory=self._directory,
                 environment={**self.environment, **environment},
                 out=out,
             )
-        self._pids.append(pid)
+        self.pids.append(pid)
         return pid
 
     def said(self, pid: int) -> dict[str, Any]:
         """What a fork has said about itself."""
-        path = self._directory / f"out-{self._pids.index(pid)}"
+        path = self._directory / f"out-{self.pids.index(pid)}"
 
         def check() -> dict[str, Any]:
             text = path.read_text()
@@ -73,7 +74,7 @@ class Server:
 
     def close(self) -> None:
         self.server.close()
-        for pid in self._pids:
+        for pid in self.pids:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -169,6 +170,22 @@ def test_a_dead_server_is_no_answer(server: Server) -> None:
     os.kill(server.server.pid, signal.SIGKILL)
     with pytest.raises(UnavailableError, match="fork server"):
         server.fork()
+
+
+def test_a_fork_goes_on_only_after_it_was_limited(server: Server, tmp_path: Path) -> None:
+    limited: list[int] = []
+
+    def limit(pid: int) -> None:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (99, 99))
+        limited.append(pid)
+
+    with (tmp_path / "out-0").open("wb") as out:
+        pid = server.server.fork(
+            engine_process(MODULE), directory=tmp_path, environment=server.environment, out=out, started=limit
+        )
+    server.pids.append(pid)
+    assert limited == [pid]
+    assert server.said(pid)["files"] == 99
 
 
 def test_a_server_that_stands_still_leaves_no_process_when_it_goes_on(
