@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from heronpy.api import Tuple
+from heronpy.api import Tuple, api_constants
+from heronpy.api.api_constants import TopologyExceptionPolicy
 from heronpy.instance.task import ANCHORS_MAX
 from heronpy.streamlet._bolts import StageBolt
 from heronpy.streamlet._task import now_ms
@@ -32,6 +33,7 @@ from heronpy.windows import (
     AfterProcessingTime,
     AfterWatermark,
     Effect,
+    EffectErrors,
     Fold,
     FoldFailed,
     Pane,
@@ -119,6 +121,8 @@ class _WindowBolt(StageBolt):
         self._span, self._window = Span(0, 0), window_of(Span(0, 0))
         self._shared: dict[int, int] = {}
         """How many accumulators a tuple is in, by its identity, where there are several."""
+        policy = self.task.context.get_cluster_config().get(api_constants.TOPOLOGY_EXCEPTION_POLICY)
+        self._errors = EffectErrors(goes_on=policy == TopologyExceptionPolicy.FAIL)
         wall_ms = time.time_ns() // 1_000_000
         if not self.stage.timed and self._engine.watermark != END:
             wall_ms = max(wall_ms, self._engine.watermark)  # the clock of another host may be behind
@@ -213,26 +217,38 @@ class _WindowBolt(StageBolt):
         self._carry_out(self._engine.advance(low, wall_ms))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
-        tracking, shared, held, done = self.tracking, self._shared, self.held, self.done
+        errors = self._errors
         for effect in effects:
-            if isinstance(effect, Pane):
-                self.place.time_ms = effect.span.end_ms - 1  # a result's time is the last of its window
-                for acc, error in effect.refused:
-                    part = acc[0] if tracking else acc
-                    self.failed(part if effect.key is None else (effect.key, part), error)
-                self.emit_pane(effect)
-            elif isinstance(effect, FoldFailed):
-                parts = [acc[0] for acc in effect.accs] if tracking else list(effect.accs)
-                self.failed(parts if effect.key is None else (effect.key, parts), effect.error)
-            else:
+            try:
+                if isinstance(effect, Pane):
+                    self._show(effect)
+                elif isinstance(effect, FoldFailed):
+                    parts = [acc[0] for acc in effect.accs] if self.tracking else list(effect.accs)
+                    self.failed(parts if effect.key is None else (effect.key, parts), effect.error)
+                else:
+                    continue
+            except Exception as error:
+                errors.add(error)
                 continue
-            if tracking:
-                for acc in effect.released:
-                    if shared:
-                        self._release(held(acc))
-                    else:
-                        for tup in held(acc):
-                            done(tup)
+            if self.tracking:
+                self._let_go(effect.released)
+        errors.raise_first()
+
+    def _show(self, pane: Pane) -> None:
+        self.place.time_ms = pane.span.end_ms - 1  # a result's time is the last of its window
+        for acc, error in pane.refused:
+            part = acc[0] if self.tracking else acc
+            self.failed(part if pane.key is None else (pane.key, part), error)
+        self.emit_pane(pane)
+
+    def _let_go(self, released: Iterable[Any]) -> None:
+        shared, held, done = self._shared, self.held, self.done
+        for acc in released:
+            if shared:
+                self._release(held(acc))
+            else:
+                for tup in held(acc):
+                    done(tup)
 
     def _release(self, tuples: Iterable[Tuple]) -> None:
         """Be done with the tuples of an accumulator that are in no other."""

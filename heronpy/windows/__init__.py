@@ -47,7 +47,7 @@ from typing import Any
 
 from heronpy.windows._counts import CountEngine
 from heronpy.windows._durable import DeclaresState, with_state
-from heronpy.windows._effects import Closed, Effect, FoldFailed, Late, Pane, Placed, Timing
+from heronpy.windows._effects import Closed, Effect, EffectErrors, FoldFailed, Late, Pane, Placed, Timing
 from heronpy.windows._engine import WindowEngine
 from heronpy.windows._folds import Collect, Fold, KeepLast, KeepWithin, Reduce
 from heronpy.windows._in_band import REPEAT_MS as WATERMARK_REPEAT_MS
@@ -115,6 +115,7 @@ __all__ = [
     "Counted",
     "Duration",
     "Effect",
+    "EffectErrors",
     "Evaluated",
     "EventClock",
     "Expired",

@@ -72,4 +72,37 @@ class Closed(msgspec.Struct, frozen=True):
 
 Effect = Pane | Late | Placed | FoldFailed | Closed
 
-__all__ = ["Closed", "Effect", "FoldFailed", "Late", "Pane", "Placed", "Timing"]
+
+class EffectErrors:
+    """What user code raises while effects are carried out that are due at once, and are due only once.
+
+    Where the task goes on after an error (`topology.exception.policy: fail`), the other effects are carried out, too.
+    """
+
+    __slots__ = ("_first", "_goes_on", "_others")
+
+    def __init__(self, *, goes_on: bool) -> None:
+        self._goes_on = goes_on
+        self._first: Exception | None = None
+        self._others = 0
+
+    def add(self, error: Exception) -> None:
+        """Keep an error of one effect until all are carried out; raise it if the task does not go on after it."""
+        if not self._goes_on:
+            raise error
+        if self._first is None:
+            self._first = error
+        else:
+            self._others += 1
+
+    def raise_first(self) -> None:
+        """All are carried out: raise the first error, which says how many others there were."""
+        error, others, self._first, self._others = self._first, self._others, None, 0
+        if error is None:
+            return
+        if others:
+            error.add_note(f"and {others} more of the windows that were due with this one")
+        raise error
+
+
+__all__ = ["Closed", "Effect", "EffectErrors", "FoldFailed", "Late", "Pane", "Placed", "Timing"]

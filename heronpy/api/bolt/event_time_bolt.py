@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants as keys
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.bolt.window_bolt import wall_clock_s
+from heronpy.api.bolt.window_bolt import effect_errors, wall_clock_s
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
 from heronpy.api.bolt.window_state import FOREMOST, WATERMARKS
 from heronpy.api.component.component_spec import HeronComponentSpec
@@ -71,6 +71,7 @@ class EventTimeBolt(Bolt):
         self._tracked = mode == keys.TopologyReliabilityMode.ATLEAST_ONCE
         self._tracking = self._tracked and not self._durable
         """Whether tuples are held until they have left their last window."""
+        self._errors = effect_errors(config)
         self._anchors: Sequence[Tuple] | None = None
         self._late, self._outliers = CountMetric(), CountMetric()
         self._sent: Sent | None = None

@@ -150,15 +150,22 @@ class KeyedWindowBolt(EventTimeBolt):
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Pane):
-                for _, error in effect.refused:
-                    raise error
-                self._show(effect)
-            elif isinstance(effect, FoldFailed):
-                raise effect.error
-            if self._tracking and not isinstance(effect, (Late, Placed)):
-                for acc in effect.released:
-                    self._release(acc[1:])
+            try:
+                self._carry_out_one(effect)
+            except Exception as error:
+                self._errors.add(error)
+        self._errors.raise_first()
+
+    def _carry_out_one(self, effect: Effect) -> None:
+        if isinstance(effect, Pane):
+            for _, error in effect.refused:
+                raise error
+            self._show(effect)
+        elif isinstance(effect, FoldFailed):
+            raise effect.error
+        if self._tracking and not isinstance(effect, (Late, Placed)):
+            for acc in effect.released:
+                self._release(acc[1:])
 
     def _show(self, pane: Pane) -> None:
         if self._tracking:

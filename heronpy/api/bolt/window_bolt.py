@@ -23,7 +23,7 @@ from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.config import takes_checkpoints
 from heronpy.errors import ConfigError
-from heronpy.windows import Duration, Evaluated, Expired, SavedElements, TrailingWindows
+from heronpy.windows import Duration, EffectErrors, Evaluated, Expired, SavedElements, TrailingWindows
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -95,6 +95,7 @@ class _WindowBolt(Bolt):
         config.update(_ticks(self.slide_interval))
         self._clock = wall_clock_s()
         self._durable = takes_checkpoints(config)
+        self._errors = effect_errors(config)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
 
     def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
@@ -135,10 +136,14 @@ class _WindowBolt(Bolt):
     def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
         for effect in effects:
             if isinstance(effect, Evaluated):
-                self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
+                try:
+                    self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
+                except Exception as error:
+                    self._errors.add(error)
             elif not self._durable:
                 for tup in effect.elements:
                     self.ack(tup)
+        self._errors.raise_first()
 
 
 class SlidingWindowBolt(_WindowBolt):
@@ -204,6 +209,12 @@ def _ticks(interval_s: float) -> dict[str, Any]:
         api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: interval_s * 1000,
         api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS: interval_s,
     }
+
+
+def effect_errors(config: Mapping[str, Any]) -> EffectErrors:
+    """What becomes of errors in windows that are due at once."""
+    policy = config.get(api_constants.TOPOLOGY_EXCEPTION_POLICY)
+    return EffectErrors(goes_on=policy == api_constants.TopologyExceptionPolicy.FAIL)
 
 
 def wall_clock_s() -> Callable[[], float]:

@@ -174,8 +174,11 @@ class BaseWindowedBolt(EventTimeBolt):
             self._anchors = effect.elements if self._tracking else None
             try:
                 self.execute(TupleWindow(effect))
+            except Exception as error:
+                self._errors.add(error)
             finally:
                 self._anchors = None
+        self._errors.raise_first()
 
 
 @dataclass(frozen=True)
