@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import fractions
+import pickle
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -35,6 +36,39 @@ def comes_back(key: Any) -> bool:
     if kind is float:
         return key == key and not key.is_integer()
     return kind is tuple and all(map(comes_back, key))
+
+
+def check_lasting(key: Any) -> None:
+    """Refuse a key that a restore would not find again.
+
+    What is stored under one would be there twice after it was written twice, and again after it was deleted.
+
+    Raises:
+        TupleError: its type has no stable hash, or it is not equal to its own copy: it has nan in it, or its class no
+            `__eq__`.
+    """
+    if _equals_its_copy(key):
+        return
+    key_bytes(key)
+    try:
+        copy = pickle.loads(pickle.dumps(key, pickle.HIGHEST_PROTOCOL))
+    except Exception:  # that is found, and named, where it is written
+        return
+    if not (copy == key and hash(copy) == hash(key)):
+        raise TupleError(
+            f"a {type(key).__qualname__} cannot be a key if it is not equal to its own copy: nan is not, nor what has "
+            "it in it, nor objects of a class without __eq__() and __hash__()"
+        )
+
+
+def _equals_its_copy(key: Any) -> bool:
+    """Whether that is known by its type, as of nearly all keys."""
+    kind = type(key)
+    if kind in _EXACT or kind is bool:
+        return True
+    if kind is float:
+        return bool(key == key)
+    return kind is tuple and all(map(_equals_its_copy, key))
 
 
 def _plain(key: Any) -> Any:

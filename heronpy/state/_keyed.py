@@ -11,6 +11,7 @@ from heronpy.errors import ConfigError
 from heronpy.hashing import key_group, key_groups
 from heronpy.state._dict_like import UNSET
 from heronpy.state._immutable import ATOMS, immutable
+from heronpy.state._key_bytes import check_lasting
 from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
@@ -33,6 +34,8 @@ class KeyedState(Tracked):
     def _check(self, key: Any) -> None:
         if key is not self._checked:
             self.place.check_key(self.schema.name, key)
+            if self.place.lasting:
+                check_lasting(key)
             self._checked = key
 
     def _groups(self, keys: Sequence[Any]) -> Sequence[int]:

@@ -8,7 +8,7 @@ from typing import Any
 from heronpy.errors import ConfigError, UsageError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.state._dict_like import UNSET
-from heronpy.state._key_bytes import key_bytes
+from heronpy.state._key_bytes import check_lasting, key_bytes
 from heronpy.state._place import Place, shown
 from heronpy.state._schema import Schema
 from heronpy.state._tracked import Tracked
@@ -45,7 +45,7 @@ class SplitEntries(Tracked):
     def _check(self, key: Any) -> None:
         if key is self._checked:
             return
-        key_bytes(key)
+        (check_lasting if self.place.lasting else key_bytes)(key)
         owner = self.owner(key)
         if owner != self.place.index:
             raise UsageError(

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from heronpy.checkpoints import ObjectWriter
 from heronpy.state._dict_like import UNSET, DictLike
 from heronpy.state._immutable import ATOMS, immutable
-from heronpy.state._key_bytes import key_bytes
+from heronpy.state._key_bytes import check_lasting, key_bytes
 from heronpy.state._layers import Clock, Layer, Values, freed, merged, sunk
 from heronpy.state._owed import ENTRIES_AT_ONCE, Owed, Target, Written
 from heronpy.state._place import Place
@@ -202,7 +202,7 @@ class Tracked(DictLike):
     def _check(self, key: Any) -> None:
         """Raise if the key does not belong to this task."""
         if key is not self._checked:
-            key_bytes(key)
+            (check_lasting if self.place.lasting else key_bytes)(key)
             self._checked = key
 
     def _groups(self, keys: Sequence[Any]) -> Sequence[int]:

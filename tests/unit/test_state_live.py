@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import decimal
+import enum
 import gc
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from live_state import WORDS, alone, written
 from state_kit import GROUPS, Component
@@ -82,6 +86,61 @@ def test_a_key_without_a_stable_hash_is_refused() -> None:
     _, state = alone()
     with pytest.raises(TupleError, match="cannot be a grouping key"):
         state[object()] = 1
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Spot:
+    x: float
+
+
+class Identity:
+    """Equal to nothing but itself."""
+
+    def __stable_key__(self) -> str:
+        return "one"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        math.nan,
+        (1, math.nan),
+        ("a", (math.nan,)),
+        decimal.Decimal("nan"),
+        complex(0, math.nan),
+        frozenset({math.nan}),
+        Spot(math.nan),
+        np.float64("nan"),
+        Identity(),
+        decimal.Decimal("1E+5000"),
+    ],
+    ids=repr,
+)
+def test_a_key_that_a_restore_would_not_find_again_is_refused_by_name(key: Any) -> None:
+    """What is stored under nan before a checkpoint and deleted after it would be there again."""
+    states = TaskStates(Place("words-1", "count", 0, 1, GROUPS))
+    for state in (states.keyed_state("counts", default=0), states.broadcast_state("seen")):
+        for use in (lambda: state.get(key), lambda: state.__setitem__(key, 1), lambda: key in state):  # noqa: B023
+            with pytest.raises(TupleError, match=r"a .* cannot be a key"):
+                use()
+        assert dict(state) == {}
+
+
+@pytest.mark.parametrize("key", [Spot(0.5), Color.RED, decimal.Decimal("0.5"), frozenset({1}), -0.0, (0.0, True)])
+def test_a_key_that_is_equal_to_its_copy_is_taken(key: Any) -> None:
+    _, state = alone()
+    state[key] = 1
+    assert state == {key: 1}
+
+
+def test_without_checkpoints_nan_is_a_key_as_in_a_dict() -> None:
+    state = TaskStates(Place("words-1", "count", 0, 1, GROUPS, lasting=False)).keyed_state("counts", default=0)
+    state[math.nan] = 1
+    assert list(state.values()) == [1]
 
 
 def test_more_tasks_than_key_groups_are_refused() -> None:
