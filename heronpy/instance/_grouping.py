@@ -74,7 +74,12 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
         except IndexError:
             raise _lacks_key(edges, values) from None
         nonlocal many
-        edge = owners[key_group(key, key_groups, lasting=lasting)]
+        try:
+            edge = owners[key_group(key, key_groups, lasting=lasting)]
+        except TupleError:
+            raise
+        except Exception as error:
+            raise _no_key(edges, error) from error
         try:
             if len(known) >= KEYS_MAX:
                 known.clear()
@@ -82,8 +87,8 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
                 many = True
                 known.clear()
             known[key] = edge
-        except TypeError:
-            pass  # an unhashable key (a list, a dict) is computed every time
+        except Exception:
+            pass  # an unhashable key (a list, a dict, one whose methods raise) is computed every time
         return edge
 
     if len(indexes) == 1:
@@ -102,7 +107,7 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
                         number = hash(key)
                         return by_cell[((number ^ number >> 32) * SPREAD >> 19) & CELL_MASK]
                 return known[key]
-            except (KeyError, TypeError, IndexError, UnicodeEncodeError):  # the last: half of a surrogate pair
+            except Exception:  # new, unhashable, half of a surrogate pair, or whatever a key of the user's raises
                 return learn(values)
 
         return choose_by_one
@@ -110,7 +115,7 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
     def choose(values: Sequence[Any]) -> Edge:
         try:
             return known[key_of(values)]
-        except (KeyError, TypeError, IndexError):
+        except Exception:
             return learn(values)
 
     return choose
@@ -124,11 +129,23 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
     sent = dict.fromkeys(edges, 0)
     known: dict[Hashable, tuple[Edge, Edge]] = {}
 
-    def pair_of(key: Any) -> tuple[Edge, Edge]:
-        number = stable_hash(key)
+    def learn(key: Any) -> tuple[Edge, Edge]:
+        try:
+            number = stable_hash(key)
+        except TupleError:
+            raise
+        except Exception as error:
+            raise _no_key(edges, error) from error
         first = number % len(edges)
         second = (first + 1 + mix(number ^ 0x9E3779B97F4A7C15) % (len(edges) - 1)) % len(edges)
-        return edges[first], edges[second]
+        pair = edges[first], edges[second]
+        try:
+            if len(known) >= KEYS_MAX:
+                known.clear()
+            known[key] = pair
+        except Exception:
+            pass  # as in `fields`
+        return pair
 
     def choose(values: Sequence[Any]) -> Edge:
         try:
@@ -137,12 +154,8 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
             raise _lacks_key(edges, values) from None
         try:
             pair = known[key]
-        except KeyError:
-            if len(known) >= KEYS_MAX:
-                known.clear()
-            pair = known[key] = pair_of(key)
-        except TypeError:
-            pair = pair_of(key)
+        except Exception:
+            pair = learn(key)
         edge = pair[0] if sent[pair[0]] <= sent[pair[1]] else pair[1]
         sent[edge] += 1
         return edge
@@ -152,6 +165,14 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
 
 def _lacks_key(edges: Sequence[Edge], values: Sequence[Any]) -> TupleError:
     return TupleError(f"a tuple of {len(values)} values on stream {edges[0].stream!r} lacks a field it is grouped by")
+
+
+def _no_key(edges: Sequence[Edge], error: Exception) -> TupleError:
+    """What there is of the user's to find its hash raises."""
+    why = " ".join(str(error).split())
+    return TupleError(
+        f"the key of a tuple on stream {edges[0].stream!r} cannot be grouped: {type(error).__name__}: {why}"
+    )
 
 
 def custom(edges: Sequence[Edge], grouping: CustomGrouping, make_fan: MakeFan = Fan) -> Chooser:

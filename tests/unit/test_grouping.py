@@ -320,6 +320,51 @@ def test_a_key_without_a_stable_hash_is_refused(kind: GroupingKind) -> None:
         make(kind, 3, indexes=[0])([object()])
 
 
+class Raising:
+    """A key some of whose methods raise."""
+
+    def __init__(self, method: str, error: type[Exception]) -> None:
+        self.method, self.error = method, error
+
+    def __stable_key__(self) -> str:
+        return self._or("__stable_key__", "key")  # type: ignore[no-any-return]
+
+    def __hash__(self) -> int:
+        return self._or("__hash__", 1)  # type: ignore[no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        return self._or("__eq__", True)  # type: ignore[no-any-return]
+
+    def _or(self, method: str, value: Any) -> Any:
+        if method == self.method:
+            raise self.error("this key is broken")
+        return value
+
+
+@pytest.mark.parametrize("error", [StopIteration, KeyError, IndexError, AttributeError, RuntimeError])
+@pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
+def test_a_key_that_raises_is_refused_as_a_key_or_goes_where_its_stable_key_says(
+    kind: GroupingKind, error: type[Exception]
+) -> None:
+    choose = make(kind, 3, indexes=[0])
+    with pytest.raises(TupleError, match=f"'default' cannot be grouped: {error.__name__}: .*this key is broken"):
+        choose([Raising("__stable_key__", error)])
+    sound = make(GroupingKind.FIELDS, 3, indexes=[0])
+    for method in ("__hash__", "__eq__"):
+        for _ in range(3):
+            found = chosen(choose, [Raising(method, error)])
+            assert kind is GroupingKind.PARTIAL_KEY or found == chosen(sound, [Raising("", error)])
+
+
+@pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
+def test_a_key_that_is_nested_too_deep_is_refused_as_a_key(kind: GroupingKind) -> None:
+    key: Any = ()
+    for _ in range(5000):
+        key = (key,)
+    with pytest.raises(TupleError, match="cannot be grouped: RecursionError"):
+        make(kind, 3, indexes=[0])([key])
+
+
 @given(st.lists(st.text(max_size=2), min_size=1, max_size=40))
 def test_two_consumers_of_a_stream_each_get_it_by_their_own_grouping(words: list[str]) -> None:
     first, second = edges(3), edges(2, first=20)

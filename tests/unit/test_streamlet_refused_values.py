@@ -48,5 +48,46 @@ def test_a_value_that_does_not_fit_with_others_of_its_sliding_window_is_set_asid
     assert sum(dead_letter_counts(tmp_path).values()) == 3
 
 
+class Broken:
+    """A key that raises where the task is computed that it goes to, and where it is looked up."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __stable_key__(self) -> int:
+        if self.number == 3:
+            raise StopIteration("no such key")
+        return self.number
+
+    def __hash__(self) -> int:
+        if self.number == 5:
+            raise LookupError("no such key")
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Broken) and self.number == other.number
+
+
+@pytest.mark.parametrize("acked", [True, False])
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda s: s.reduce_by_key(_plus),
+        lambda s: s.reduce_by_key_and_window(WindowConfig(1, 1), _plus),
+    ],
+    ids=["reduced", "windows"],
+)
+def test_a_key_that_raises_is_set_aside_alone(tmp_path: Path, reduced: Callable[[Any], Any], acked: bool) -> None:
+    def program(builder: Builder) -> int:
+        pairs = builder.new_source(ListSource("in", range(8), [10_000] * 8)).map(lambda n: (Broken(n), n))
+        reduced(pairs).set_num_partitions(2).map(lambda pair: pair[1]).to_sink(ListSink())
+        return 8
+
+    made = config(at_least_once=acked)
+    made.set_pipeline(tmp_path)
+    assert outcome(program, made, 6, within_s=30) == [0, 1, 2, 4, 6, 7]
+    assert sum(dead_letter_counts(tmp_path).values()) == 2
+
+
 def _plus(a: Any, b: Any) -> Any:
     return a + b
