@@ -13,7 +13,7 @@ from heronpy.errors import TupleError
 from heronpy.instance._acks import Acks
 from heronpy.instance._anchors import anchored
 from heronpy.instance._batch_size import BatchSize
-from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
+from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed, Unwinding
 from heronpy.instance._edges import AnchoredFan, Fan, Taken
 from heronpy.instance._emitter import Ack, BoltLoop, Process, make_emitter, observed_emit
 from heronpy.instance._holding import HoldingReports, TimeoutRenewals
@@ -56,6 +56,8 @@ class BoltTask(Task):
         self._housekept_ns = core.clock()
         self._process_began_ns = 0
         self._in_hand: BatchInHand | None = None
+        self._between_tuples = False
+        """What is raised is no fault of the tuple that was executed last."""
         self.set_aside: SetAside | None = None
         self._timers: TaskTimers | None = None
         core.open_outputs(AnchoredFan if core.tracking else Fan)
@@ -227,12 +229,14 @@ class BoltTask(Task):
                     self._fail_last(batch)
                 except Exception as error:
                     outage = isinstance(error, OUTAGES)
-                    failed = self._fail_last(batch, outage=outage)
-                    if core.states is not None and not core.settings.fail_only and not outage:
-                        core.failed = core.failed or FailedTuple.of(core, failed)
+                    self._note_failed(self._fail_last(batch, outage=outage), outage=outage)
                     self._user_error("process()", error)
-                except (SystemExit, KeyboardInterrupt):
-                    self._fail_last(batch)  # sent by close()
+                except Unwinding:
+                    raise
+                except BaseException as error:  # sys.exit(), a coroutine of the user's that was cancelled
+                    if not self._between_tuples:
+                        self._note_failed(self._fail_last(batch))  # sent by close()
+                        core.user_error("process()", error)
                     raise
         finally:
             self._count_executed()
@@ -283,6 +287,12 @@ class BoltTask(Task):
             self._fail(tup)
         return tup
 
+    def _note_failed(self, tup: Tuple, *, outage: bool = False) -> None:
+        """With checkpoints: user code raised on a tuple, and that is a rollback."""
+        core = self.core
+        if core.states is not None and not core.settings.fail_only and not outage:
+            core.failed = core.failed or FailedTuple.of(core, tup)
+
     def _roll_back(self, tup: Tuple) -> None:
         """fail() effectively once: only a restore has a tuple executed again."""
         self._acks.fail(tup)
@@ -321,6 +331,7 @@ class BoltTask(Task):
         """Between two tuples of a batch: flush, tick, or stop."""
         signal = self.core.signal
         signal.due = False
+        self._between_tuples = True  # if this raises, the task ends
         now_ns = self.core.clock()
         self._count_executed()
         self._flush_if_due(now_ns)
@@ -331,6 +342,7 @@ class BoltTask(Task):
             signal.interrupt()
         if signal.stopping:
             raise Stopped
+        self._between_tuples = False
 
     def _housekeep(self, now_ns: int) -> None:
         self._housekept_ns = now_ns

@@ -66,15 +66,19 @@ class Signal:
         """The task sleeps until something comes: another thread of user code that emits or acks has to wake it."""
 
 
-class Stopped(BaseException):
-    """Raised through a task's loops when it has to stop. Not an Exception: user code must not catch it by accident."""
+class Unwinding(BaseException):
+    """Raised through a task's loops by the engine itself. Not an Exception: user code must not catch it by accident.
 
-
-class TaskFailed(BaseException):
-    """User code failed and the exception policy is `restart`: the process ends.
-
-    Not an Exception either: it may come out of an emit, and user code that catches everything must not keep it.
+    It may come out of an emit, too.
     """
+
+
+class Stopped(Unwinding):
+    """The task has to stop."""
+
+
+class TaskFailed(Unwinding):
+    """User code failed and the exception policy is `restart`: the process ends."""
 
 
 @dataclass(kw_only=True)
@@ -305,4 +309,4 @@ def _make(path: str, kind: type) -> Any:
     return made
 
 
-__all__ = ["Delegate", "Signal", "Stopped", "TaskCore", "TaskFailed"]
+__all__ = ["Delegate", "Signal", "Stopped", "TaskCore", "TaskFailed", "Unwinding"]

@@ -212,6 +212,10 @@ class RestorableThread(TaskThread):
             self._fail(str(needed))
         except EpochEnded:
             self._running = False
+        except BaseException as error:
+            if self._task is not None and self._task.core.failed is not None:
+                self._fail(f"process(): {error!r}")  # the process ends, and the tuple is to blame
+            raise
 
     def _wait(self) -> None:
         message = self._queues.take(IDLE_WAIT_S)

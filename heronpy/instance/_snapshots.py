@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from heronpy.api.state import ITwoPhaseStatefulComponent, StatefulComponent
 from heronpy.checkpoints import ObjectRef
 from heronpy.errors import CheckpointError, UnavailableError
-from heronpy.instance._core import Signal, TaskFailed
+from heronpy.instance._core import Signal, TaskFailed, Unwinding
 from heronpy.instance._task import Task
 from heronpy.state import SLICE_S, TaskStates
 
@@ -32,8 +32,8 @@ SETTLE_STEPS: Final = 500
 """So often it is checked whether a bolt still holds tuples; then its snapshot fails."""
 
 
-class EpochEnded(BaseException):
-    """Raised through a task's loops: it is to be restored. Not an Exception, so user code does not catch it."""
+class EpochEnded(Unwinding):
+    """The task is to be restored."""
 
 
 class RollbackNeeded(EpochEnded):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder, TopologyContext, Tuple
+from heronpy.connectors import JsonLinesSink, ListSource, SinkBolt, SourceSpout
 
 LINE_BYTES = 20_000
 
@@ -251,3 +252,30 @@ def groupings(directory: Path, *, count: int) -> TopologyBuilder:
         }
     )
     return builder
+
+
+class Leaving(Bolt):
+    """Passes numbers on; one ends its process, each time that it comes."""
+
+    outputs = ("number",)
+
+    def process(self, tup: Tuple) -> None:
+        if tup["value"] == LEAVES_AT:
+            sys.exit("this number always ends me")
+        self.emit([tup["value"]])
+        self.ack(tup)
+
+
+LEAVES_AT = 5
+
+
+def leaving(directory: Path, *, count: int) -> Any:
+    """Numbers to files, effectively once."""
+    builder = TopologyBuilder("leaving")
+    numbers = builder.add_spout("numbers", SourceSpout(ListSource(range(count))), 1)
+    passed = builder.add_bolt("leaving", Leaving, 1, {numbers: Grouping.fields("value")})
+    builder.add_bolt("files", SinkBolt(JsonLinesSink(directory / "out")), 1, {passed: Grouping.SHUFFLE})
+    builder.set_config(
+        {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.stateful.checkpoint.interval.seconds": 0.5}
+    )
+    return builder.build()

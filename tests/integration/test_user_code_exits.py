@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from failures_topology import WAYS, wild
+from failures_topology import LEAVES_AT, WAYS, leaving, wild
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -57,6 +57,21 @@ def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_
             assert any("a wrong value" in e.report.stacktrace for e in exceptions), exceptions
 
         eventually_sync(reported)
+
+
+def test_a_tuple_that_always_ends_its_process_is_set_aside_effectively_once(tmp_path: Path) -> None:
+    count = 12
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(leaving(tmp_path, count=count))
+
+        def all_others_written() -> None:
+            files = sorted((tmp_path / "out").glob("part-*.jsonl"))
+            written = [int(line) for file in files for line in file.read_text().splitlines()]
+            assert sorted(written) == [number for number in range(count) if number != LEAVES_AT]
+
+        eventually_sync(all_others_written, within_s=240)
+        leaving_at = "component 'leaving', a tuple of numbers:default with key (5,)"
+        assert f"{leaving_at}: set aside, as it has failed again and again" in topology.logs("container_1_leaving_2")
 
 
 @pytest.mark.parametrize(

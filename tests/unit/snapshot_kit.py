@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,6 +89,10 @@ class Count(Bolt):
             self.fail(tup)
         elif number == "raise":
             raise ValueError("an error of user code")
+        elif number == "exit":
+            sys.exit("an end of user code")
+        elif number == "cancelled":
+            raise asyncio.CancelledError
         elif number == "away":
             raise UnavailableError("the database is out of reach")
         else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 
 import gateway_messages
 import pytest
 from gateway_messages import COUNT, SINK, batch, marker, sent
 
+from heronpy.api import Tuple
 from heronpy.errors import TupleError
 from heronpy.instance.checkpoints import RESTORED, RUNNING
 from heronpy.proto import checkpoint_pb2
@@ -125,6 +127,37 @@ def test_a_tuple_that_is_set_aside_is_a_dead_letter_and_leaves_nothing_else(coun
     count.received([batch([number])], epoch=2, number=2)
     count.settle()
     assert count.said("rollback"), "what is behind two commits counts anew"
+
+
+@pytest.mark.parametrize(("number", "error"), [("exit", SystemExit), ("cancelled", asyncio.CancelledError)])
+def test_a_tuple_that_ends_its_process_is_named_so_that_it_can_be_set_aside(
+    count: ByHand, number: str, error: type[BaseException]
+) -> None:
+    count.received([batch([1, number, 2])], number=1)
+    with pytest.raises(error):
+        count.settle()
+    while count.later:
+        count.loop()
+    (failed, *_) = count.said("rollback")
+    assert f"component 'count', a tuple of numbers:default with key ('{number}',)" in failed.reason
+    assert error.__name__ in failed.reason
+    assert failed.tuple
+
+
+def test_a_tick_that_ends_the_process_is_no_fault_of_the_tuple_before_it(count: ByHand) -> None:
+    def ends(_tup: Tuple) -> None:
+        raise SystemExit("in a tick")
+
+    count.user.process_tick = ends
+    task = count.thread.runner.task  # type: ignore[union-attr]  # it was restored
+    task._tick_ns = 1
+    count.signal.due = True
+    count.received([batch([1, 2])], number=1)
+    with pytest.raises(SystemExit):
+        count.settle()
+    while count.later:
+        count.loop()
+    assert not count.said("rollback"), "the death of the process is one"
 
 
 def test_equal_tuples_have_the_same_name_and_others_another(count: ByHand) -> None:
