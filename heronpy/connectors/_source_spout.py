@@ -15,8 +15,10 @@ import cloudpickle
 from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
 from heronpy.api.api_constants import (
     TOPOLOGY_COMPONENT_WATERMARK_FIELD,
+    TOPOLOGY_EXCEPTION_POLICY,
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_RELIABILITY_MODE,
+    TopologyExceptionPolicy,
     TopologyReliabilityMode,
 )
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
@@ -24,7 +26,7 @@ from heronpy.connectors._source_times import SourceTimes
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.connectors.split_shares import PENDING_MAX, SplitShares
-from heronpy.errors import ConfigError, UserCodeError
+from heronpy.errors import ConfigError, TupleError, UserCodeError
 from heronpy.files import local_path
 
 SOURCE_KEY: Final = "connectors.source"
@@ -156,6 +158,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
         else:
             self._tracking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+            policy = config.get(TOPOLOGY_EXCEPTION_POLICY)
+            self._goes_on = policy == TopologyExceptionPolicy.FAIL and mode != TopologyReliabilityMode.EFFECTIVELY_ONCE
             self._queue: deque[Record] = deque()
             self._replays: deque[Record | _Letter] = deque()
             """What failed. It comes before what is newer, and before the next watermark: windows may have lost it."""
@@ -194,12 +198,22 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             self._out[number := next(self._numbers)] = record
             if self._shares is not None:
                 self._shares.emitted(self._reader.split_of(record))
-            self.emit([record.value, record.time_ms, record.id], tup_id=number)
+            self._emit_record(record, number)
         else:
-            self.emit([record.value, record.time_ms, record.id])
+            self._emit_record(record, None)
             self._reader.ack([record])
         if self._times is not None and self._times.pressing and not self._replays:
             self._times.mark(self._reader.splits())
+
+    def _emit_record(self, record: Record, number: int | None) -> None:
+        try:
+            self.emit([record.value, record.time_ms, record.id], tup_id=number)
+        except TupleError as error:  # a key without a stable hash: it would be refused each time
+            if not self._goes_on:
+                raise
+            if number is not None:
+                self.ack(number)
+            self._dead_letter(record.id, record.value, str(error))
 
     def _read(self, reader: SourceReader) -> bool:
         """Read the next records, if there are some."""

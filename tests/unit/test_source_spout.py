@@ -143,6 +143,37 @@ def test_malformed_lines_go_to_their_own_stream(tmp_path: Path) -> None:
         assert simulator.component("dead")[0].values == [f"{tmp_path}/a:2"]
 
 
+class Keyless:
+    """Nothing to group by."""
+
+
+def keys(mode: str, policy: str) -> TopologyBuilder:
+    builder = TopologyBuilder("keys")
+    lines = builder.add_spout("lines", SourceSpout(ListSource(["a", Keyless(), "d", "e"])), 1)
+    builder.add_bolt("dead", Collect, 1, {lines["dead_letters"]: Grouping.SHUFFLE})
+    builder.add_bolt("out", Collect, 2, {lines: Grouping.fields("value")})
+    builder.set_config({"topology.reliability.mode": mode, "topology.exception.policy": policy})
+    return builder
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_where_the_task_goes_on_a_record_that_cannot_be_grouped_is_a_dead_letter(mode: str) -> None:
+    with Simulator(keys(mode, "fail")) as simulator:
+        simulator.run(until=lambda: bool(simulator.component("dead")[0].values), seconds=20)
+        for _ in range(50):
+            simulator.step()
+        assert sorted(value for out in simulator.component("out") for value in out.values) == ["a", "d", "e"]
+        (where,) = simulator.component("dead")[0].values
+        assert where.endswith(":1")
+        assert simulator.component("lines")[0]._out == {}, "nothing is waited for"
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_else_it_fails_the_task_which_passes_over_nothing(mode: str) -> None:
+    with Simulator(keys(mode, "restart")) as simulator, pytest.raises(TaskFailed, match="next_tuple"):
+        simulator.run(seconds=20)
+
+
 def test_at_least_once_what_fails_is_emitted_again_and_what_is_acked_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc\nd\n")
     spout = SourceSpout(TextFile(tmp_path / "a.txt"), directory=tmp_path / "state")
