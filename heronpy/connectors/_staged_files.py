@@ -1,6 +1,7 @@
 """Files exactly once: written in a hidden directory, and moved beside the others when their checkpoint is committed.
 
 <path>/.heron/<topology id>/<sink>/<epoch>-<task>-<token>/   what one writer has prepared: its staging directory
+<path>/.heron/<topology id>/<sink>/committed/                up to which checkpoint those have committed that are gone
 <path>/part-<task>-<checkpoint>-<token><suffix>              what is committed
 """
 
@@ -9,7 +10,8 @@
 #
 # A rename can be repeated, as the name is known to be taken by this file alone (the token is random), unless somebody
 # has taken the committed file away, as readers of a directory do. Therefore the commit is noted down before: a file
-# that was to be committed and is not there any more was committed.
+# that was to be committed and is not there any more was committed. The note outlives its writer: a savepoint, or an
+# older checkpoint that is restored because newer ones are damaged, may ask for it much later.
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 from urllib.parse import quote
@@ -31,6 +33,10 @@ _HIDDEN = ".heron"
 _OPEN = "open"
 _COMMITTED = ".committed"
 _FENCED = ".fenced"
+GONE = "committed"
+"""Where notes of writers are kept that are gone: `<staging directory>-<checkpoint>`."""
+_KEPT_MAX = 10_000
+_PART = re.compile(r"part-\d+-(\d+)-")
 _STAGING = re.compile(rf"(\d+)-(\d+)-[0-9a-f]+({re.escape(_FENCED)})?")
 
 
@@ -199,8 +205,10 @@ class StagedWriter(TransactionalSinkWriter):
         return True
 
     def _check_committed(self, prepared: PreparedFile) -> None:
-        folders = self._folders(prepared)
-        noted = max((_noted(path) for folder in folders for path in folder.glob(f"*{_COMMITTED}")), default=-1)
+        noted = max(map(_newest_note, self._folders(prepared)))
+        staging = self._directory / prepared.staging
+        with contextlib.suppress(*ABSENT):
+            noted = max(noted, kept_note(os.listdir(staging.parent / GONE), staging.name))
         if (self._directory / prepared.name).exists() or noted >= prepared.checkpoint_id:
             sync(self._directory)
             return
@@ -214,7 +222,24 @@ class StagedWriter(TransactionalSinkWriter):
     def _clean(self) -> None:
         """Remove what older writers have left. All of it that the restored checkpoint has is committed by now."""
         while self._left:
-            shutil.rmtree(self._left.pop(), ignore_errors=True)
+            folder = self._left.pop()
+            with contextlib.suppress(OSError):  # then it stays, for the next writer
+                self._keep_note(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _keep_note(self, folder: Path) -> None:
+        # A process may have died between the note and the rename, and an older checkpoint have been restored.
+        unpublished = (int(found[1]) for path in folder.iterdir() if (found := _PART.match(path.name)))
+        noted = min(_newest_note(folder), min(unpublished, default=1 << 63) - 1)
+        if noted < 0:
+            return
+        kept = self._run / GONE
+        kept.mkdir(exist_ok=True)
+        (kept / f"{folder.name.removesuffix(_FENCED)}-{noted}").touch()
+        for name in superfluous_notes(os.listdir(kept)):
+            (kept / name).unlink(missing_ok=True)
+        sync(kept)
+        sync(self._run)
 
     def _check_fence(self) -> None:
         if not self._staging.exists():
@@ -246,6 +271,21 @@ class StagedWriter(TransactionalSinkWriter):
             if e.errno == errno.ENOENT:
                 self._check_fence()
             raise UnavailableError(f"sink {self._name} cannot write to {self._directory}: {e.strerror or e}") from e
+
+
+def kept_note(names: Iterable[str], staging: str) -> int:
+    """Up to which checkpoint a writer that is gone has committed, by the names of all notes; -1: nothing is known."""
+    numbers = (name.removeprefix(f"{staging}-") for name in names)
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+
+def superfluous_notes(names: Iterable[str]) -> list[str]:
+    """Those of the oldest writers, beyond so many."""
+    return sorted(names, key=lambda name: int(name.split("-", 1)[0]))[:-_KEPT_MAX]
+
+
+def _newest_note(folder: Path) -> int:
+    return max(map(_noted, folder.glob(f"*{_COMMITTED}")), default=-1)
 
 
 def _noted(path: Path) -> int:

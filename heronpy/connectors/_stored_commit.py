@@ -5,6 +5,7 @@
     part-<task>-<checkpoint>-<token><suffix>                  what it has prepared
     log/<n>                                                   what it may make visible; an empty one ends it: a fence
     <checkpoint>.committed                                    what it has prepared up to here was made visible
+<url>/_heron/<topology id>/<sink>/committed/                  the same of writers that are gone
 <url>/part-<task>-<checkpoint>-<token><suffix>                what is committed
 """
 
@@ -29,11 +30,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NoReturn
 from urllib.parse import quote
 
-from heronpy.connectors._staged_files import Encoder, PreparedFile
+from heronpy.connectors._staged_files import GONE, Encoder, PreparedFile, kept_note, superfluous_notes
 from heronpy.connectors._stored_glob import HIDDEN
 from heronpy.connectors._stored_parts import LocalCopy
 from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
@@ -170,8 +171,9 @@ class StoredStagedWriter(TransactionalSinkWriter):
         return done
 
     def _check_committed(self, staging: UrlPath, prepared: PreparedFile) -> None:
-        notes = [file.path.name.removesuffix(_COMMITTED) for file in self._files.listed(staging)]
-        if max((int(note) for note in notes if note.isdecimal()), default=-1) >= prepared.checkpoint_id:
+        kept = [file.path.name for file in self._files.listed(staging.parent / GONE)]
+        noted = _newest_note(file.path for file in self._files.listed(staging))
+        if max(noted, kept_note(kept, staging.name)) >= prepared.checkpoint_id:
             return
         try:
             self._files.stat(self._place / prepared.name)
@@ -185,11 +187,15 @@ class StoredStagedWriter(TransactionalSinkWriter):
         """Remove what older writers have left. All of it that the restored checkpoint has is committed by now."""
         while self._left:
             found = self._files.below(self._left[-1])
+            if (noted := _newest_note(found)) >= 0:
+                self._files.write(self._run / GONE / f"{self._left[-1].name}-{noted}", b"-")
             logs = [path for path in found if path.parent.name == _LOG]
             self._files.delete([path for path in found if path not in logs])
             self._files.delete(logs)
             if len(self._left) == 1:
                 self._files.remove_torn(self._run, [""])
+                kept = [file.path.name for file in self._files.listed(self._run / GONE)]
+                self._files.delete([self._run / GONE / name for name in superfluous_notes(kept)])
             self._left.pop()
 
     def _raise_fenced(self) -> NoReturn:
@@ -197,6 +203,12 @@ class StoredStagedWriter(TransactionalSinkWriter):
             f"sink {self._name}: task {self._task} of restore epoch {self._epoch} is fenced: a newer one writes to "
             f"{self._place}"
         )
+
+
+def _newest_note(paths: Iterable[UrlPath]) -> int:
+    """Up to which checkpoint a writer has committed, by what is in its place; -1: nothing is known."""
+    notes = (path.name.removesuffix(_COMMITTED) for path in paths if path.name.endswith(_COMMITTED))
+    return max((int(note) for note in notes if note.isdecimal()), default=-1)
 
 
 def _sizes(files: Sequence[Found[UrlPath]], log: UrlPath) -> dict[int, int]:

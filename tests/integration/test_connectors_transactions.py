@@ -132,6 +132,42 @@ def files(path: Path) -> list[Path]:
     return sorted(path.glob("[!.]*"))
 
 
+def test_a_savepoint_is_begun_with_after_its_files_were_taken_away_and_its_writers_are_gone(tmp_path: Path) -> None:
+    sink = TextSink(tmp_path)
+    first, other = open_transactional(sink), open_transactional(sink, task=1)
+    outputs = [prepared(first, 1, ["a"]), prepared(first, 2, ["b"]), prepared(other, 2, ["c"])]
+    for writer, output in zip((first, first, other), outputs, strict=True):
+        writer.commit(output)
+    for epoch in (2, 3):  # the second has nothing to commit, and leaves what it has found
+        again = open_transactional(sink, epoch=epoch)
+        again.recover([])
+        again.commit(prepared(again, epoch + 1, [str(epoch)]))
+    for file in files(tmp_path):
+        file.unlink()
+    open_transactional(sink, topology="words-2").recover(outputs)
+    assert files(tmp_path) == []
+    never = prepared(first_of := open_transactional(sink, topology="words-3"), 5, ["d"])
+    first_of.commit(prepared(first_of, 4, ["e"]))
+    shutil.rmtree(tmp_path / ".heron" / "words-3")
+    with pytest.raises(CheckpointError, match="it was removed"):
+        open_transactional(sink, topology="words-2", epoch=2).recover([never])
+
+
+def test_what_a_writer_that_is_gone_was_about_to_publish_is_not_taken_for_committed(tmp_path: Path) -> None:
+    sink = TextSink(tmp_path)
+    writer = open_transactional(sink)
+    outputs = [prepared(writer, number, [str(number)]) for number in (1, 2)]
+    writer.commit(outputs[0])
+    (tmp_path / outputs[1][0] / "2.committed").touch()  # and it dies
+    again = open_transactional(sink, epoch=2)
+    again.recover(outputs[:1])  # the checkpoint after it is damaged
+    again.commit(prepared(again, 3, ["3"]))
+    other = open_transactional(sink, topology="words-2")
+    other.recover(outputs[:1])
+    with pytest.raises(CheckpointError, match="part-0-2-"):
+        other.recover(outputs)
+
+
 def test_a_file_that_a_reader_has_taken_away_is_not_written_again(tmp_path: Path) -> None:
     sink = TextSink(tmp_path)
     writer = open_transactional(sink)

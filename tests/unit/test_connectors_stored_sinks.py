@@ -57,6 +57,23 @@ def commit(writer: TransactionalSinkWriter, *checkpoints: int) -> None:
         writer.commit(prepared(writer, checkpoint, [checkpoint]))
 
 
+def test_a_savepoint_is_begun_with_after_its_files_were_taken_away_and_its_writers_are_gone(
+    storage: Interrupted, sink: JsonLinesSink
+) -> None:
+    first, other = open_transactional(sink), open_transactional(sink, task=1)
+    outputs = [prepared(first, 1, [1]), prepared(first, 2, [2]), prepared(other, 2, [3])]
+    for writer, output in zip((first, first, other), outputs, strict=True):
+        writer.commit(output)
+    for epoch in (2, 3):
+        again = open_transactional(sink, epoch=epoch)
+        again.recover([])
+        again.commit(prepared(again, epoch + 1, [epoch]))
+    for name in [name for name in storage.stored if name.startswith("part-")]:
+        del storage.stored[name]
+    open_transactional(sink, topology="words-2").recover(outputs)
+    assert storage.rows() == []
+
+
 @pytest.mark.parametrize("commits", [1, 2, 3])
 def test_a_writer_that_commits_while_it_is_fenced_commits_nothing_after_that(
     storage: Interrupted, sink: JsonLinesSink, commits: int
