@@ -95,10 +95,13 @@ class _LineEncoder:
 
 def unfit(sink: Sink, element: Any, reason: str) -> ValueError:
     """What is raised for an element that a sink cannot hold."""
-    shown = repr(element)
-    if len(shown) > _SHOWN:
-        shown = shown[:_SHOWN] + "…"
-    return ValueError(f"{type(sink).__name__} cannot hold {shown}: {reason}")
+    return ValueError(f"{type(sink).__name__} cannot hold {shown(element)}: {reason}")
+
+
+def shown(element: Any) -> str:
+    """An element in an error, not too long."""
+    text = repr(element)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _text_line(element: Any) -> bytes:

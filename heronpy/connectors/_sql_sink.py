@@ -15,7 +15,7 @@ from typing import Any
 from heronpy.connectors._files import why
 from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
 from heronpy.connectors._optional import need
-from heronpy.connectors._row_sinks import unfit
+from heronpy.connectors._row_sinks import shown, unfit
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, ConfigError, UnavailableError
 
@@ -125,6 +125,41 @@ class _Table:
         for _, some in itertools.groupby(rows, key=lambda row: row.keys()):
             connection.execute(self.table.insert(), list(some))
 
+    def insert_all(self, who: str, rows: Sequence[dict[str, Any]], *, commit: bool) -> None:
+        """Insert rows in a transaction of their own, or only try to.
+
+        Raises:
+            UnavailableError: the database has no time now.
+            CheckpointError: it refuses a row, which is named.
+        """
+        try:
+            self._transact(who, rows, commit=commit)
+        except CheckpointError as error:
+            refused = self._first_refused(who, rows)
+            if refused is None:
+                raise
+            raise CheckpointError(f"{error}; the first such row is {shown(refused)}") from None
+
+    def _transact(self, who: str, rows: Sequence[dict[str, Any]], *, commit: bool) -> None:
+        with _translated(who), self.engine.connect() as connection:
+            self.insert(connection, rows)
+            if commit:
+                connection.commit()
+            else:
+                connection.rollback()
+
+    def _first_refused(self, who: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """The last of the fewest first rows that are refused together; None: what is refused is only their commit."""
+        taken, refused = -1, len(rows) + 1
+        while refused - taken > 1:
+            middle = (taken + refused) // 2
+            try:
+                self._transact(who, rows[:middle], commit=False)
+                taken = middle
+            except CheckpointError:
+                refused = middle
+        return rows[refused - 1] if refused <= len(rows) else None
+
 
 class _FlushingWriter(SinkWriter):
     """At least once: a flush is a transaction."""
@@ -139,8 +174,7 @@ class _FlushingWriter(SinkWriter):
 
     def flush(self) -> None:
         if self._rows:
-            with _translated(f"sink {self._name}"), self._table.engine.begin() as connection:
-                self._table.insert(connection, self._rows)
+            self._table.insert_all(f"sink {self._name}", self._rows, commit=True)
             self._rows.clear()
 
     def close(self) -> None:
@@ -150,6 +184,7 @@ class _FlushingWriter(SinkWriter):
 class _TransactionalWriter(HeldRowsWriter):
     def __init__(self, table: _Table, progress_table: str, context: SinkContext) -> None:
         super().__init__(context)
+        self._who = f"sink {context.name}"
         self._table = table
         self._progress = self._progress_table(progress_table)
         for _ in range(_TRIES):
@@ -161,9 +196,7 @@ class _TransactionalWriter(HeldRowsWriter):
         return self._table.row(element)
 
     def check(self, rows: list[Any]) -> None:
-        with self._translated(), self._table.engine.connect() as connection:
-            self._table.insert(connection, rows)
-            connection.rollback()
+        self._table.insert_all(self._who, rows, commit=False)
 
     def commit_rows(self, prepared: PreparedRows) -> None:
         progress = self._progress.c
@@ -240,7 +273,7 @@ class _TransactionalWriter(HeldRowsWriter):
         return table
 
     def _translated(self, *but: type[Exception]) -> contextlib.AbstractContextManager[None]:
-        return _translated(f"sink {self._context.name}", *but)
+        return _translated(self._who, *but)
 
 
 @contextlib.contextmanager
@@ -274,6 +307,8 @@ def _translated(who: str, *but: type[Exception]) -> Iterator[None]:
         raise CheckpointError(f"{who}: the database refuses it: {_short(e)}") from None
     except SQLAlchemyError as e:
         raise CheckpointError(f"{who}: {_short(e)}") from None
+    except (TypeError, ValueError, OverflowError) as e:  # of the driver: a value that it has no form for
+        raise CheckpointError(f"{who}: the database refuses it: {_short(e)}") from None
 
 
 def _short(error: Exception) -> str:

@@ -86,6 +86,21 @@ class SqlKit(TransactionalSinkKit):
                 writer.commit(prepared(writer, epoch, elements[:1]))
         assert sorted((row.task, row.epoch, row.checkpoint) for row in self.progress()) == [(0, 4, 4), (1, 4, 4)]
 
+    @pytest.mark.parametrize("bad", [{"n": -1, "text": "a"}, {"n": 1 << 70, "text": "a"}, {"n": 1, "text": "\ud800"}])
+    def test_the_first_row_that_the_table_refuses_is_named(self, sink: Sink, bad: dict[str, Any]) -> None:
+        rows = [{"n": n, "text": "good"} for n in range(9)]
+        rows[5:5] = [bad, {"n": -2, "text": "another"}]
+        writer = open_transactional(sink)
+        flushing = open_sink(sink)
+        for row in rows:
+            writer.write(row)
+            flushing.write(row)
+        for refused in (lambda: writer.prepare(1), flushing.flush):
+            with pytest.raises(CheckpointError, match="refuses") as error:
+                refused()
+            assert str(error.value).endswith(f"; the first such row is {bad!r}")
+        assert self.visible() == []
+
     def test_what_the_table_refuses_fails_the_checkpoint_and_is_not_in_a_commit(self, sink: Sink) -> None:
         writer = open_transactional(sink)
         writer.write({"n": -1, "text": "against the check"})
