@@ -84,26 +84,41 @@ class RedisStreamSink(Sink):
         redis = need("redis", "redis", "RedisStreamSink")
         return connect(redis, find_url(self._url, self._url_env, repr(self)), self.stream, timeout_s=_TIMEOUT_S)
 
-    def entry(self, element: Any) -> dict[str, str | bytes | int | float]:
-        """An element as the fields of an entry. Raises ValueError."""
+    def entry(self, element: Any) -> dict[bytes, bytes]:
+        """An element as the fields of an entry, encoded: what cannot be must not be found out by a commit.
+
+        Raises:
+            ValueError: it has no such form.
+        """
         if self._json_field is not None:
             try:
-                return {self._json_field: msgspec.json.encode(element)}
+                return {self._json_field.encode(): msgspec.json.encode(element)}
             except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as e:
                 raise unfit(self, element, why(e)) from e
         if self._field is not None:
             if not isinstance(element, (str, bytes)):
                 raise unfit(self, element, "it is not text")
-            return {self._field: element}
+            return self._encoded({self._field: element}, element)
         if not isinstance(element, dict) or not element or not all(isinstance(name, str) for name in element):
             raise unfit(self, element, "it is not a dict with names of fields")
         for name, value in element.items():
             if type(value) not in (str, bytes, int, float):
                 raise unfit(self, element, f"field {name!r} is neither text nor a number")
-        return dict(element)
+        return self._encoded(element, element)
 
-    def add(self, pipeline: Any, entry: dict[str, Any]) -> None:
+    def _encoded(self, fields: dict[str, Any], element: Any) -> dict[bytes, bytes]:
+        try:
+            return {name.encode(): _encoded(value) for name, value in fields.items()}
+        except ValueError as e:  # half of a surrogate pair, an int of thousands of digits
+            raise unfit(self, element, why(e)) from e
+
+    def add(self, pipeline: Any, entry: dict[bytes, bytes]) -> None:
         pipeline.xadd(self.stream, entry, maxlen=self._maxlen, approximate=True)
+
+
+def _encoded(value: str | bytes | int | float) -> bytes:
+    """As redis-py does."""
+    return value if isinstance(value, bytes) else (value if isinstance(value, str) else repr(value)).encode()
 
 
 class _FlushingWriter(SinkWriter):
@@ -112,7 +127,7 @@ class _FlushingWriter(SinkWriter):
     def __init__(self, sink: RedisStreamSink, client: Any) -> None:
         self._sink = sink
         self._client = client
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[dict[bytes, bytes]] = []
 
     def write(self, element: Any) -> None:
         self._entries.append(self._sink.entry(element))

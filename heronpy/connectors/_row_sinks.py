@@ -100,7 +100,10 @@ def unfit(sink: Sink, element: Any, reason: str) -> ValueError:
 
 def shown(element: Any) -> str:
     """An element in an error, not too long."""
-    text = repr(element)
+    try:
+        text = repr(element)
+    except Exception as e:  # an int of thousands of digits in it, or a __repr__ of the user's
+        text = f"a {type(element).__qualname__}, whose repr raises {type(e).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

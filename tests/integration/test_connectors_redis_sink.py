@@ -128,6 +128,19 @@ class TestRedisStreamSink(TransactionalSinkKit):
             old.commit(output)
         self.check(expected[:2])
 
+    @pytest.mark.parametrize(
+        "bad", [{"n": "\ud800"}, {"\ud800": 1}, {"n": 1 << 20_000}], ids=["text", "name", "number"]
+    )
+    def test_what_cannot_be_encoded_is_refused_when_it_comes_and_not_by_the_commit(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any], bad: Any
+    ) -> None:
+        writer, flushing = open_transactional(sink), open_sink(sink)
+        for each in (writer, flushing):
+            with pytest.raises(ValueError, match="cannot hold"):
+                each.write(bad)
+        writer.commit(prepared(writer, 1, elements[:2]))
+        self.check(expected[:2])
+
     def test_at_least_once_a_flush_makes_entries_visible(
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
     ) -> None:
