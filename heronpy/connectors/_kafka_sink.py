@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from heronpy.connectors._files import why
-from heronpy.connectors._kafka_client import Cluster, Errors
+from heronpy.connectors._kafka_client import Admin, Cluster, Errors
 from heronpy.connectors._kafka_messages import Encode, KafkaMessage, encoder
 from heronpy.connectors._kafka_producer import produce, producer, refusal
 from heronpy.connectors._kafka_transactions import TransactionalWriter
@@ -98,15 +98,27 @@ class KafkaSink(Sink):
         return _FlushingWriter(self)
 
     def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
-        return TransactionalWriter(self.cluster, self.progress_topic, self.row, context)
+        partitions = _Partitions(self.cluster)
+        return TransactionalWriter(
+            self.cluster, self.progress_topic, lambda element: self.row(element, partitions), context
+        )
 
-    def row(self, element: Any) -> Row:
-        """An element as it is written. Raises ValueError, or HeronError if a schema registry does not answer."""
+    def row(self, element: Any, partitions: _Partitions | None = None) -> Row:
+        """An element as it is written. What no broker would take must not be found out by a commit.
+
+        Raises:
+            ValueError: it has no such form.
+            HeronError: a schema registry, or Kafka, does not answer.
+        """
         message = element if isinstance(element, KafkaMessage) else KafkaMessage(element, self._key_of(element))
         try:
             value = None if message.value is None else self._encode(message.value)
             key = message.key.encode() if isinstance(message.key, str) else message.key
-            headers = tuple((name, value) for name, value in message.headers)
+            headers = tuple(_header(name, data) for name, data in message.headers)
+            time_ms = _time_ms(message.time_ms)
+            partition = -1
+            if element is message and message.partition is not None:
+                partition = (partitions or _Partitions(self.cluster)).checked(message.partition)
         except HeronError:
             raise
         except Exception as e:  # it may be the user's own
@@ -116,8 +128,7 @@ class KafkaSink(Sink):
         size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers)
         if size > self._bytes_max:
             raise unfit(self, element, f"it takes {size} bytes: the option {_MESSAGE_BYTES} allows fewer")
-        partition = -1 if message.partition is None or element is not message else message.partition
-        return Row(value, key, headers, message.time_ms or 0, partition)
+        return Row(value, key, headers, time_ms, partition)
 
     def _key_of(self, element: Any) -> Any:
         if self._key is None:
@@ -128,6 +139,44 @@ class KafkaSink(Sink):
             raise unfit(self, element, f"it has no key: {why(e)}") from e
 
 
+class _Partitions:
+    """The partitions of a topic, asked for when a message names one that is not known."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._admin: Admin | None = None
+        self._known: frozenset[int] = frozenset()
+
+    def checked(self, number: int) -> int:
+        """A partition that is there.
+
+        Raises:
+            ValueError: it is not.
+            HeronError: Kafka does not answer.
+        """
+        if number not in self._known:
+            self._admin = self._admin or self._cluster.admin()
+            self._known = frozenset(self._admin.describe()[1])
+            if number not in self._known:
+                raise ValueError(f"the topic has no partition {number!r}")
+        return number
+
+
+def _header(name: str, data: str | bytes | None) -> tuple[str, bytes | None]:
+    if not isinstance(name, str) or not isinstance(data, str | bytes | None):
+        raise ValueError("headers are pairs of text and bytes")
+    name.encode()
+    return name, data.encode() if isinstance(data, str) else data
+
+
+def _time_ms(time_ms: int | None) -> int:
+    if time_ms is None or time_ms == -1:  # one that was read had none
+        return 0
+    if not isinstance(time_ms, int) or not 0 <= time_ms < 1 << 63:
+        raise ValueError(f"{time_ms!r} is no time in ms since the epoch")
+    return time_ms
+
+
 class _FlushingWriter(SinkWriter):
     """At least once: messages are sent as they come, and a flush waits until all of them are there.
 
@@ -136,12 +185,13 @@ class _FlushingWriter(SinkWriter):
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
+        self._partitions = _Partitions(sink.cluster)
         self._errors = Errors(sink.cluster.who)
         self._failed: list[tuple[Any, Row]] = []
         self._producer = producer(sink.cluster, self._errors, {})
 
     def write(self, element: Any) -> None:
-        self._send(self._sink.row(element))
+        self._send(self._sink.row(element, self._partitions))
 
     def _send(self, row: Row) -> None:
         produce(self._producer, self._sink.cluster.topic, lambda error: self._failed.append((error, row)), *row)

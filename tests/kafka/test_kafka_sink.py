@@ -101,6 +101,34 @@ class TestKafkaSink(TransactionalSinkKit):
         assert self.visible() == ["c"]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        KafkaMessage("a", partition=2),
+        KafkaMessage("a", partition=-7),
+        KafkaMessage("a", partition=1 << 40),
+        KafkaMessage("a", headers=(("\ud800", b"x"),)),
+        KafkaMessage("a", headers=(("x", "\ud800"),)),  # type: ignore[arg-type]  # it is wrong
+        KafkaMessage("a", headers=(("x", 1),)),  # type: ignore[arg-type]  # it is wrong
+        KafkaMessage("a", time_ms=1 << 70),
+        KafkaMessage("a", time_ms=-5),
+        KafkaMessage("a", time_ms="noon"),  # type: ignore[arg-type]  # it is wrong
+    ],
+    ids=lambda bad: " ".join(f"{name} {value}" for name, value in bad._asdict().items() if value and name != "value"),
+)
+def test_a_message_that_no_commit_could_write_is_refused_when_it_comes(
+    kafka: KafkaServer, make_topic: Make, bad: KafkaMessage
+) -> None:
+    topic = make_topic(2)
+    sink = KafkaSink(kafka.servers, topic)
+    writer, flushing = open_transactional(sink), open_sink(sink)
+    for each in (writer, flushing):
+        with pytest.raises(ValueError, match="cannot hold"):
+            each.write(bad)
+    writer.commit(prepared(writer, 1, ["b", KafkaMessage("c", partition=1), KafkaMessage("d", partition=0)]))
+    assert sorted(messages(kafka, topic)) == ["b", "c", "d"]
+
+
 def test_at_least_once_a_flush_makes_messages_visible(kafka: KafkaServer, make_topic: Make) -> None:
     topic = make_topic()
     writer = open_sink(KafkaSink(kafka.servers, topic))
