@@ -96,9 +96,12 @@ class SessionEngine(WindowEngine):
         stop = max(end, touched[-1][STOP])
         due = [session[DUE] for session in touched if session[DUE] is not None]
         accs = [session[ACC] for session in touched if len(session) > ACC]
-        acc = self.fold.add(accs[0], value) if accs else self.fold.lift(value)
-        for other in accs[1:]:
-            acc = self.fold.merge(acc, other)
+        acc = self.fold.lift(value) if len(accs) != 1 else self.fold.add(accs[0], value)
+        if len(accs) > 1:
+            # The first, which may be changed in place, comes last: where something does not fit, all are as they were.
+            for other in accs[1:]:
+                acc = self.fold.merge(acc, other)
+            acc = self.fold.merge(accs[0], acc)
         count = 1 + sum(session[COUNT] for session in touched)
         fired = self._watermarked and stop <= self.watermark
         return [start, stop, count, min(due, default=None), fired, acc]

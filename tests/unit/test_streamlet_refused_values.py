@@ -48,6 +48,24 @@ def test_a_value_that_does_not_fit_with_others_of_its_sliding_window_is_set_asid
     assert sum(dead_letter_counts(tmp_path).values()) == 3
 
 
+@pytest.mark.parametrize("acked", [True, False])
+def test_a_value_that_would_join_two_sessions_which_do_not_fit_is_set_aside_and_in_neither(
+    tmp_path: Path, acked: bool
+) -> None:
+    elements = [("k", "a"), ("k", 1), ("k", "b"), ("k", "end")]
+
+    def program(builder: Builder) -> int:
+        source = builder.new_source(ListSource("in", elements, [10_000, 13_000, 11_500, 60_000]))
+        sessions = source.reduce_by_key_and_window(WindowConfig.create_session_window(2), _plus)
+        sessions.map(lambda pair: pair[1]).to_sink(ListSink())
+        return len(elements)
+
+    made = config(at_least_once=acked)
+    made.set_pipeline(tmp_path)
+    assert outcome(program, made, 3, within_s=30) == ["a", "end", 1]
+    assert sum(dead_letter_counts(tmp_path).values()) == 1
+
+
 class Broken:
     """A key that raises where the task is computed that it goes to, and where it is looked up."""
 
