@@ -101,9 +101,25 @@ def _digest(core: TaskCore, tup: Tuple) -> bytes:
     try:
         pickler.dump(contents)
         data = buffer.getvalue()
-    except Exception:  # cyclic, or of another serializer than pickle
-        data = repr(contents).encode()
+    except Exception:  # cyclic, of a class that is no module's, or of another serializer than pickle
+        data = _rarer(contents)
     return blake2b(data, digest_size=16).digest()
+
+
+def _rarer(contents: tuple[Any, ...]) -> bytes:
+    import cloudpickle  # as where tuples are serialized
+
+    try:
+        return bytes(cloudpickle.dumps(contents, pickle.HIGHEST_PROTOCOL))
+    except Exception:
+        return _shown(contents).encode()
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # a __repr__ of the user's
+        return f"<{type(value).__qualname__}, whose repr raises {type(error).__name__}>"
 
 
 def _where(core: TaskCore, tup: Tuple) -> str:
@@ -112,5 +128,5 @@ def _where(core: TaskCore, tup: Tuple) -> str:
     where = f"component {core.component.name!r}, a tuple of {tup.component}:{tup.stream}"
     if decl is None or not decl.fields:
         return where
-    key = " ".join(repr(tuple(tup[name] for name in decl.fields)).split())
+    key = " ".join(_shown(tuple(tup[name] for name in decl.fields)).split())
     return f"{where} with key {key[:_SHOWN_CHARACTERS]}"

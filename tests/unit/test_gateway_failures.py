@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 
+import cloudpickle
 import gateway_messages
 import pytest
 from gateway_messages import COUNT, SINK, batch, marker, sent
@@ -13,7 +14,7 @@ from heronpy.api import Tuple
 from heronpy.errors import TupleError
 from heronpy.instance.checkpoints import RESTORED, RUNNING
 from heronpy.proto import checkpoint_pb2
-from heronpy.wire import DATA, decode_tuples
+from heronpy.wire import DATA, decode_tuples, tuple_batch
 from tests.unit.checkpointed_kit import INCARNATION, ByHand
 from tests.unit.snapshot_kit import Stored, plan_of
 
@@ -172,6 +173,41 @@ def test_equal_tuples_have_the_same_name_and_others_another(count: ByHand) -> No
         count.settle()
         count.reports.clear()
     assert len(set(names.values())) == 2
+
+
+class Mute:
+    """Cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
+def test_a_tuple_that_only_cloudpickle_can_pickle_keeps_its_name(count: ByHand) -> None:
+    class Local:
+        """Its repr has its address."""
+
+    values = cloudpickle.dumps([[Local()]])
+    names = set()
+    for epoch in (1, 2, 3):
+        kept = [pickle.loads(values) for _ in range(epoch)]  # so that addresses differ
+        bad = tuple_batch(src_task=1, dest_task=COUNT, streams=["default"], count=1, values=values)
+        count.received([bad], epoch=epoch, number=1)
+        count.settle()
+        (failed, *_) = count.said("rollback")
+        names.add(failed.tuple)
+        count.start(epoch=epoch + 1)
+        count.settle()
+        count.reports.clear()
+        del kept
+    assert len(names) == 1
+
+
+def test_a_tuple_whose_key_has_no_repr_is_named_as_well(count: ByHand) -> None:
+    count.received([batch([Mute()])], number=1)
+    count.settle()
+    (failed, *_) = count.said("rollback")
+    assert failed.tuple
+    assert "with key <tuple, whose repr raises ValueError>" in failed.reason
 
 
 def test_a_newer_restore_overtakes_one_that_is_loading(count: ByHand) -> None:
