@@ -123,7 +123,7 @@ class Pair:
         self._left = True
         try:
             data = serialize(values)
-        except Exception:  # it is tried again, tuple by tuple, where the user is notified of it
+        except BaseException:  # it is tried again, tuple by tuple, where the user is notified of it
             return
         if len(data) > bytes_max:
             return

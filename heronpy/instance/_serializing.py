@@ -46,7 +46,7 @@ def serialized(
         values = taken.values if stop - start == len(taken.values) else taken.values[start - first : stop - first]
         try:
             data = serialize(values)
-        except Exception as error:
+        except BaseException as error:  # also sys.exit() in a __reduce__: what goes with it was taken out already
             if stop - start == 1:
                 yield Rejected(start, _blame(component, taken.stream_of(start), values[0], serialize, error))
                 continue
@@ -67,17 +67,27 @@ def serialized(
         pending += [(middle, stop), (start, middle)]
 
 
-def _blame(component: Component, stream: str, values: Values, serialize: Serialize, error: Exception) -> TupleError:
+def _blame(component: Component, stream: str, values: Values, serialize: Serialize, error: BaseException) -> TupleError:
     """Say which field of which stream cannot be serialized."""
     for position, value in enumerate(values):
         try:
             serialize([[value]])
-        except Exception as cause:
+        except BaseException as cause:
+            field, kind = _field(component, stream, position), type(value).__qualname__
             return TupleError(
-                f"{component.name} emitted a tuple on stream {stream!r} whose field "
-                f"{_field(component, stream, position)} cannot be serialized: {type(value).__qualname__}: {cause}"
+                f"{component.name} emitted a tuple on stream {stream!r} whose field {field} cannot be serialized: "
+                f"{kind}: {_said(cause)}"
             )
-    return TupleError(f"{component.name} emitted a tuple on stream {stream!r} that cannot be serialized: {error}")
+    return TupleError(
+        f"{component.name} emitted a tuple on stream {stream!r} that cannot be serialized: {_said(error)}"
+    )
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # an error of the user's
+        return type(error).__name__
 
 
 def _too_large(

@@ -163,6 +163,40 @@ def test_a_value_that_cannot_be_pickled_fails_alone_and_its_field_is_named(
         assert "whose field 'value' cannot be serialized: lock" in caplog.text
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it cannot be said")
+
+
+class Refuses:
+    """Raises what it is told when it is pickled."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, KeyboardInterrupt, StopIteration, Unspeakable])
+@pytest.mark.parametrize("size", [1, 600], ids=["sent", "staged"])
+def test_whatever_a_value_raises_when_it_is_pickled_it_fails_alone(error: type[BaseException], size: int) -> None:
+    values: list[Any] = [*range(size), Refuses(error), *range(size)]
+
+    def emit_all(spout: Any) -> None:
+        for number in range(spout.next, len(values)):
+            spout.emit([values[number]], tup_id=number)
+        spout.next = len(values)
+
+    Script.on["next_tuple"] = emit_all
+    with World(values) as world:
+        world.settle()
+        assert world.source.failed == [size]
+        assert len(world.source.acked) == 2 * size
+        assert world.seen == [*range(size), *range(size)]
+        assert world.total("__exception-count") == 1
+
+
 def test_a_lambda_is_a_value() -> None:
     with World([lambda: 42]) as world:
         world.settle()
