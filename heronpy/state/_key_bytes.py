@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
 import fractions
 import pickle
+import uuid
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -14,6 +16,9 @@ from heronpy.errors import TupleError
 from heronpy.hashing import encode_key
 
 _EXACT = frozenset((type(None), int, str, bytes))
+_EQUAL_UNLESS_NAN = frozenset(
+    (bool, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, uuid.UUID)
+)
 
 
 def key_bytes(key: Any) -> bytes:
@@ -47,9 +52,12 @@ def check_lasting(key: Any) -> None:
         TupleError: its type has no stable hash, or it is not equal to its own copy: it has nan in it, or its class no
             `__eq__`.
     """
-    if _equals_its_copy(key):
+    kind = type(key)
+    if kind in _EXACT or (kind is tuple and _EXACT.issuperset(map(type, key))):
         return
     key_bytes(key)
+    if _equals_its_copy(key):
+        return
     try:
         copy = pickle.loads(pickle.dumps(key, pickle.HIGHEST_PROTOCOL))
     except Exception:  # that is found, and named, where it is written
@@ -62,13 +70,15 @@ def check_lasting(key: Any) -> None:
 
 
 def _equals_its_copy(key: Any) -> bool:
-    """Whether that is known by its type, as of nearly all keys."""
+    """Whether that is known by its type, as of nearly all keys: making a copy of each takes microseconds."""
     kind = type(key)
-    if kind in _EXACT or kind is bool:
+    if kind in _EXACT:
         return True
-    if kind is float:
+    if kind in _EQUAL_UNLESS_NAN:
         return bool(key == key)
-    return kind is tuple and all(map(_equals_its_copy, key))
+    if issubclass(kind, tuple) and (kind.__eq__, kind.__hash__) == (tuple.__eq__, tuple.__hash__):  # a named one, too
+        return all(map(_equals_its_copy, key))
+    return issubclass(kind, enum.Enum)
 
 
 def _plain(key: Any) -> Any:
