@@ -189,7 +189,7 @@ class TestShipped:
         )
 
     def test_it_is_made_once_and_has_what_was_installed(self, command: list[str], tmp_path: Path) -> None:
-        program = "import sys, shipped_module, heronpy.config; print(shipped_module.WORD, heronpy.__file__, sys.argv)"
+        program = "import sys, shipped_module, heronpy.errors; print(shipped_module.WORD, heronpy.__file__, sys.argv)"
         first = self.run(command, tmp_path, "-c", program, "x")
         cache = tmp_path / "home" / ".cache" / "heron" / "python"
         (made,) = cache.iterdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,18 +37,20 @@ def wheels(into: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
-    directory, base = tmp_path_factory.mktemp("images"), image_base()
+def images() -> Iterator[Images]:
+    base = image_base()
     assert base is not None
-    context = directory / "context"
-    (context / "dist").mkdir(parents=True)
-    shutil.copy(ROOT / "constraints.txt", context)
-    wheels(context / "dist")
-    images = Images(directory)
-    images.import_root(base, BASE)
-    images.build(ROOT / "deploy/docker/Dockerfile", context, IMAGE, BASE=BASE, PIP_NO_INDEX="1")
-    yield images
-    shutil.rmtree(directory)
+    # Not pytest's directory: podman takes a place of at most 50 characters.
+    with tempfile.TemporaryDirectory(prefix="heron-images-") as name:
+        directory = Path(name)
+        context = directory / "context"
+        (context / "dist").mkdir(parents=True)
+        shutil.copy(ROOT / "constraints.txt", context)
+        wheels(context / "dist")
+        images = Images(directory)
+        images.import_root(base, BASE)
+        images.build(ROOT / "deploy/docker/Dockerfile", context, IMAGE, BASE=BASE, PIP_NO_INDEX="1")
+        yield images
 
 
 def test_the_command_and_all_its_parts_are_in_the_image(images: Images) -> None:

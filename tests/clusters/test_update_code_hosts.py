@@ -270,11 +270,14 @@ def test_a_trial_outlives_the_topology_master_and_ends_with_ctrl_c(farm: Farm) -
         eventually_sync(on_trial, within_s=WITHIN_S)
         return process
 
+    hold = farm.tmp_path / "hold-2"
+    hold.touch()  # else the new code may be accepted before the signal comes
     interrupted = updating()
     with pytest.raises(UnavailableError, match=r"lock .code. .* is held"):
         farm.update(second)
     interrupted.send_signal(signal.SIGINT)
     said = interrupted.communicate(timeout=WITHIN_S)[1]
+    hold.unlink()
     assert (interrupted.returncode != 0, "rolling back" in said) == (True, True)
     assert (farm.packing.trial, farm.packing.versions, farm.packing.codes) == (None, {""}, ())
     assert len(farm.stored()) == 1

@@ -57,6 +57,8 @@ class Count(Bolt):
         self.counts = context.keyed_state("counts", default=()) if STATEFUL else {{}}
         self.seen = context.keyed_state("seen", default=frozenset()) if ACKED else {{}}
         self.path = DIRECTORY / f"counts-{{context.get_this_task_index()}}.json"
+        while (DIRECTORY / f"hold-{{VERSION}}").exists():
+            time.sleep(0.05)
 
     def process(self, tup):
         if VERSION == 3:

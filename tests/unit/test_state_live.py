@@ -103,6 +103,9 @@ class Identity:
     def __stable_key__(self) -> str:
         return "one"
 
+    def __repr__(self) -> str:
+        return "Identity()"
+
 
 @pytest.mark.parametrize(
     "key",
