@@ -15,7 +15,7 @@ from typing import IO, Final
 from heronpy.errors import UnavailableError
 from heronpy.forkserver._protocol import GO, READY, REQUEST_BYTES_MAX, Request
 from heronpy.forkserver._titles import ROOM, ROOM_ENV
-from heronpy.host import engine_process, engine_program, reap_orphans
+from heronpy.host import HostProcess, engine_process, engine_program, reap_orphans
 
 ANSWER_S: Final = 5.0
 """How long a fork is waited for."""
@@ -66,7 +66,7 @@ class ForkServer:
         """
         if self._process.poll() is not None:
             raise UnavailableError(f"the fork server, pid {self.pid}, has ended")
-        if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+        if self._stopped:
             raise UnavailableError(f"the fork server, pid {self.pid}, is stopped")  # by a signal: it may stay so
         if not self._ready:
             self._socket.settimeout(0)
@@ -80,6 +80,15 @@ class ForkServer:
             except OSError as e:
                 raise UnavailableError(f"the fork server, pid {self.pid}: {e}") from e
         return self._ready
+
+    @property
+    def _stopped(self) -> bool:
+        """As far as is known. The parent is notified later: when all threads are stopped, those of libraries, too."""
+        try:
+            found = HostProcess.of(self.pid)
+            return found is not None and found.stopped
+        except OSError:
+            return False
 
     def fork(
         self,
