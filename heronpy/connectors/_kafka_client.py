@@ -104,7 +104,17 @@ class Admin:
             KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.NOT_LEADER_FOR_PARTITION,
             KafkaError._NOENT,  # no leader
+            KafkaError.FENCED_LEADER_EPOCH,  # what the client knows of the leader is old
+            KafkaError.UNKNOWN_LEADER_EPOCH,  # or newer than what the leader knows of itself
+            KafkaError.OFFSET_NOT_AVAILABLE,  # the new leader does not know yet how far its followers are
+            KafkaError.REPLICA_NOT_AVAILABLE,
+            KafkaError.KAFKA_STORAGE_ERROR,  # another replica will lead
+            KafkaError.UNSTABLE_OFFSET_COMMIT,  # a transaction that commits the offset is open
+            KafkaError.NETWORK_EXCEPTION,
+            KafkaError.REQUEST_TIMED_OUT,  # between brokers; the client's own is another one
+            KafkaError.THROTTLING_QUOTA_EXCEEDED,
         )
+        """What the protocol's table of errors has as worth another try, as far as answers to these questions have it."""
         self._errors = Errors(cluster.who)
         with opened(cluster.who):
             self.client = AdminClient(cluster.config({"error_cb": self._errors.on_error}))

@@ -1,0 +1,84 @@
+"""Questions to a broker that is not ready to answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from heronpy.connectors._kafka_client import LATEST, Cluster
+from heronpy.errors import UnavailableError
+from heronpy.testing.kafka import KafkaServer
+
+Make = Callable[..., str]
+
+
+class Asked:
+    """Stands before a client's question: the first answers are an error, the others the broker's.
+
+    A broker says most of these for moments that no test can hold it in.
+    """
+
+    def __init__(self, ask: Callable[..., Any], code: int, times: int) -> None:
+        self._ask, self._error, self._left = ask, KafkaError(code), times
+
+    def __call__(self, places: Any, **options: Any) -> Any:
+        if not self._left:
+            return self._ask(places, **options)
+        self._left -= 1
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(self._error))
+        return dict.fromkeys(places, answer)
+
+
+def cluster(kafka: KafkaServer, topic: str, timeout_s: float = 60.0) -> Cluster:
+    return Cluster(servers=kafka.servers, topic=topic, options={}, secrets={}, timeout_s=timeout_s, who="it")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNKNOWN_TOPIC_OR_PART",
+        "UNSTABLE_OFFSET_COMMIT",
+    ],
+)
+def test_a_broker_that_is_only_taking_office_is_asked_again(
+    kafka: KafkaServer, make_topic: Make, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    admin = cluster(kafka, make_topic()).admin()
+    monkeypatch.setattr(admin.client, "list_offsets", Asked(admin.client.list_offsets, getattr(KafkaError, name), 2))
+    assert admin.offsets([0], LATEST) == {0: 0}
+
+
+def test_a_broker_that_never_takes_office_is_asked_until_the_time_is_over(
+    kafka: KafkaServer, make_topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = cluster(kafka, make_topic(), timeout_s=0.5).admin()
+    asked = Asked(admin.client.list_offsets, KafkaError.UNKNOWN_LEADER_EPOCH, 10**6)
+    monkeypatch.setattr(admin.client, "list_offsets", asked)
+    with pytest.raises(UnavailableError, match="Leader epoch is newer"):
+        admin.offsets([0], LATEST)
+
+
+def test_an_error_that_stays_is_said_at_once(
+    kafka: KafkaServer, make_topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = cluster(kafka, make_topic()).admin()
+    asked = Asked(admin.client.list_offsets, KafkaError.UNSUPPORTED_VERSION, 1)
+    monkeypatch.setattr(admin.client, "list_offsets", asked)
+    with pytest.raises(UnavailableError):
+        admin.offsets([0], LATEST)
