@@ -114,7 +114,7 @@ class Admin:
             KafkaError.REQUEST_TIMED_OUT,  # between brokers; the client's own is another one
             KafkaError.THROTTLING_QUOTA_EXCEEDED,
         )
-        """What the protocol's table of errors has as worth another try, as far as answers to these questions have it."""
+        """What the protocol has as worth another try, as far as answers to these questions have it."""
         self._errors = Errors(cluster.who)
         with opened(cluster.who):
             self.client = AdminClient(cluster.config({"error_cb": self._errors.on_error}))
@@ -175,7 +175,7 @@ class Admin:
 
         places = [TopicPartition(self._cluster.topic, number) for number in partitions]
         with self._consumer(group) as consumer:
-            found = self._retried(lambda: self._committed(consumer, places))
+            found = self._retried(lambda: answered(self._committed(consumer, places)))
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def commit_group(self, group: str, offsets: Mapping[int, int]) -> None:
@@ -184,7 +184,7 @@ class Admin:
 
         places = [TopicPartition(self._cluster.topic, number, offset) for number, offset in offsets.items()]
         with self._consumer(group) as consumer:
-            self._retried(lambda: consumer.commit(offsets=places, asynchronous=False))
+            self._retried(lambda: answered(consumer.commit(offsets=places, asynchronous=False)))
 
     def _committed(self, consumer: Any, places: list[Any]) -> Any:
         """What is committed. A denied group is reported only while polling: the call itself would just time out."""
@@ -331,6 +331,16 @@ def refused(error: Any, cluster: Cluster) -> Exception:
         ):
             return ConfigError(f"{cluster.who}: access denied: {said(error)}")
     return UnavailableError(f"{cluster.who}: {said(error)}")
+
+
+def answered(places: list[Any]) -> list[Any]:
+    """Places of which a question was answered. An error of one of them is none of the answer: it is raised here."""
+    from confluent_kafka import KafkaException
+
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return places
 
 
 def said(error: Any) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from heronpy.connectors._kafka_client import LATEST, Cluster
+from heronpy.connectors._kafka_client import LATEST, Cluster, answered
 from heronpy.errors import UnavailableError
 from heronpy.testing.kafka import KafkaServer
 
@@ -82,3 +83,27 @@ def test_an_error_that_stays_is_said_at_once(
     monkeypatch.setattr(admin.client, "list_offsets", asked)
     with pytest.raises(UnavailableError):
         admin.offsets([0], LATEST)
+
+
+def test_offsets_that_an_open_transaction_commits_are_not_taken_for_none(kafka: KafkaServer, make_topic: Make) -> None:
+    """The group would begin anew: what came before would be read twice, or never."""
+    topic = make_topic(2)
+    cluster(kafka, topic).admin().commit_group(topic, {0: 0, 1: 0})
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic, "log_level": 2})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": topic})
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 7)], consumer.consumer_group_metadata(), 60)
+    consumer.close()
+    with pytest.raises(UnavailableError, match="Failed to get committed offsets"):
+        cluster(kafka, topic, timeout_s=1.0).admin().group_offsets(topic, [0, 1])
+    producer.commit_transaction(60)
+    assert cluster(kafka, topic).admin().group_offsets(topic, [0, 1]) == {0: 7, 1: 0}
+
+
+def test_a_partition_without_an_answer_is_not_one_without_an_offset() -> None:
+    fine = TopicPartition("a", 0, 7)
+    assert answered([fine]) == [fine]
+    bad = SimpleNamespace(error=KafkaError(KafkaError.NOT_COORDINATOR))
+    with pytest.raises(KafkaException):
+        answered([fine, bad])
