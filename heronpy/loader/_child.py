@@ -90,7 +90,9 @@ def _attribute(module: ModuleType, cls: str, shown: str) -> Any:
 def _topologies(within: Any) -> list[str]:
     """Names of the topology classes in a module or a class."""
     found = {name: value for name, value in vars(within).items() if isinstance(value, type)}
-    return [name for name, value in found.items() if issubclass(value, Topology) and value is not Topology]
+    return [
+        name for name, value in found.items() if issubclass(value, Topology) and hasattr(value, "protobuf_topology")
+    ]
 
 
 def _write(topology: type[Topology]) -> None:
