@@ -288,7 +288,7 @@ class _Run:
 
     def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> bool:
         """Compute what is pending, group by group, and roll up. True: some of it is to be computed from its archive."""
-        if not work.pending and not views_to_roll_up(self._manifest, self._plan.stores()):
+        if not work.pending and not views_to_roll_up(self._job, self._manifest, self._plan.stores()):
             return False
         with self._spark() as sc:
             group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
