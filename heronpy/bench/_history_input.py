@@ -154,7 +154,7 @@ def _is_merged(view: str, level: int) -> bool:
 
 
 def _batches_at(level: int) -> int:
-    return TIER_BATCHES * TIER_TIERS ** (level - 1)
+    return int(TIER_BATCHES * TIER_TIERS ** (level - 1))
 
 
 def _tier(folder: Path, monoid: Monoid, after: int, upto: int, level: int) -> Tier:
