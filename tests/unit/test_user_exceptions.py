@@ -26,10 +26,12 @@ def _refuse() -> None:
     raise RuntimeError("not on this machine")
 
 
-def test_a_value_that_cannot_be_unpickled_is_an_error_of_user_code_and_its_batch_is_failed(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("drain_interval_ms", [0, 1000])  # alone, and in a batch with the others
+def test_a_value_that_cannot_be_unpickled_is_an_error_of_user_code_and_its_tuple_is_failed(
+    caplog: pytest.LogCaptureFixture, drain_interval_ms: int
 ) -> None:
-    with World([1, Unreadable(), 3], topology__max__spout__pending=1) as world:
+    config = InstanceConfig(drain_interval_ms=drain_interval_ms)
+    with World([1, Unreadable(), 3], config=config) as world:
         world.settle()
         assert world.source.failed == [1]
         assert sorted(world.source.acked) == [0, 2]
