@@ -15,9 +15,10 @@ from typing import Any
 from heronpy.connectors._files import why
 from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
 from heronpy.connectors._optional import need
-from heronpy.connectors._row_sinks import shown, unfit
+from heronpy.connectors._row_sinks import unfit
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+from heronpy.shown import shown
 
 PROGRESS_TABLE = "heron_sink_progress"
 _KEY_CHARACTERS = 255

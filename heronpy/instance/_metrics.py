@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heronpy.proto import metrics_pb2
+from heronpy.shown import said, shown
 from heronpy.sketch import BUCKETS, Sketch, bucket_of, buckets_of
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class TaskMetrics:
         try:
             value = metric.get_value_and_reset()
         except Exception as e:  # the user's code; an unknown number is not a reason to end their task
-            log.warning("user metric %s cannot be read: %s: %s", name, type(e).__name__, e)
+            log.warning("user metric %s cannot be read: %s", name, said(e))
             return
         counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
         counted_keys = getattr(metric, "counted_keys", ())
@@ -127,7 +128,7 @@ class TaskMetrics:
                 elif number is not None:
                     self.gauge(full, float(number))
             except (TypeError, ValueError):
-                log.warning("user metric %s has a value that is not a number: %.60r", full, number)
+                log.warning("user metric %s has a value that is not a number: %s", full, shown(number))
 
     def collect(self) -> Iterator[metrics_pb2.Metric]:
         """What happened since the last call. Gateway thread only."""

@@ -12,10 +12,11 @@ from msgspec import Raw
 
 from heronpy.checkpoints import DELETED, ObjectWriter, encoded
 from heronpy.errors import CheckpointError
+from heronpy.shown import said, shown
 from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
 from heronpy.state._layers import Clock, Values
-from heronpy.state._place import Place, shown
+from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema, check_reads_back
 
 if TYPE_CHECKING:
@@ -286,10 +287,9 @@ class Owed:
     def _fail(self, key: Any, value: Any, error: Exception) -> None:
         """A value cannot be saved. Also while user code reads or writes: the checkpoint fails then, not the tuple."""
         target = self._target
-        why = " ".join(str(error).split())
         self._failure = CheckpointError(
             f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
-            f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(error).__name__}: {why}"
+            f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {said(error)}"
         )
 
     def _read_back(self, value: Any, data: Any) -> None:
@@ -299,7 +299,7 @@ class Owed:
             try:
                 check_reads_back(CODECS[target.schema.codec], value, data.data)
             except Exception as e:
-                raise ValueError(f"it cannot be read back: {type(e).__name__}: {e}") from e
+                raise ValueError(f"it cannot be read back: {said(e)}") from e
             target.read_back.add(type(value))
 
 

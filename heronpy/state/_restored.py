@@ -12,8 +12,9 @@ from msgspec.msgpack import Ext
 
 from heronpy.checkpoints import DELETED, Block, MergedBlock, SavedState
 from heronpy.errors import CheckpointError
+from heronpy.shown import said, shown
 from heronpy.state._other_kinds import TaskState
-from heronpy.state._place import Place, shown
+from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema
 
 
@@ -110,7 +111,7 @@ def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any
 def _undecodable(schema: Schema, place: Place, key: Any, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
-        f"restored: {type(error).__name__}: {' '.join(str(error).split())}"
+        f"restored: {said(error)}"
     )
 
 
@@ -194,7 +195,7 @@ def _divided(state: TaskState, place: Place, values: Sequence[Any], before: int,
         whole = values[0] if before == 1 else state.merge(values)
         parts = [whole] if tasks == 1 else list(state.split(whole, tasks))
     except Exception as e:  # the user's functions
-        raise CheckpointError(f"{where}: its split or merge failed: {type(e).__name__}: {e}") from e
+        raise CheckpointError(f"{where}: its split or merge failed: {said(e)}") from e
     if len(parts) != tasks:
         raise CheckpointError(f"{where}: its split made {len(parts)} values for {tasks} tasks")
     return parts
