@@ -224,7 +224,7 @@ class Owed:
             if type(value) in usual and not (saved and key in saved):
                 try:  # as `_write_row`, which is slower by half: its calls take longer than what they do
                     add(position, group, key, encode(value))
-                except Exception as e:
+                except BaseException as e:
                     self._fail(key, value, e)
                     break
                 if not immutable(value):
@@ -281,10 +281,10 @@ class Owed:
             stored = _stored_key(key)
             original = None if stored is key or comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
             target.writer.add(target.position, group, (stored, original, data, stamp))
-        except Exception as e:  # the user's __reduce__ raises whatever it likes
+        except BaseException as e:  # the user's __reduce__ raises whatever it likes, also by sys.exit()
             self._fail(key, value, e)
 
-    def _fail(self, key: Any, value: Any, error: Exception) -> None:
+    def _fail(self, key: Any, value: Any, error: BaseException) -> None:
         """A value cannot be saved. Also while user code reads or writes: the checkpoint fails then, not the tuple."""
         target = self._target
         self._failure = CheckpointError(
@@ -298,7 +298,7 @@ class Owed:
         if data is not value and len(data.data) <= READ_BACK_BYTES_MAX:
             try:
                 check_reads_back(CODECS[target.schema.codec], value, data.data)
-            except Exception as e:
+            except BaseException as e:
                 raise ValueError(f"it cannot be read back: {said(e)}") from e
             target.read_back.add(type(value))
 
