@@ -1,8 +1,9 @@
 """What a batch run, and a query, cost as the history grows: `make bench-history`.
 
-Histories are made up (`_history_input`): a manifest of so many batches, files in the archive that are listed and never
-read, the tiers of a view. To each of them runs add one batch at a time, in turn, each in a process of its own. All
-figures are CPU time, of all processes, and medians.
+Histories are made up (`_history_input`): a manifest of so many batches, files in the archive of which only those are
+real that runs read, and views in tiers: of counts, of a `reduce_by_key` over everything, of one over windows. In turn,
+and each in a process of its own, runs add a batch to each history, and a late file to an old batch of it. All figures
+are CPU time, of all processes, and medians.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from heronpy.bench._history_input import KEYS, LENGTH_MS, grow, job_at, with_writer
+from heronpy.bench._history_input import GROUPS, KEYS, LATE, LENGTH_MS, REACH, grow, job_at, window_key, with_writer
 from heronpy.bench._history_plot import plot
 from heronpy.bench.tree import watched_tree
 from heronpy.pipeline import run
@@ -31,6 +33,7 @@ SIZES = (1_000, 10_000, 100_000)
 ELEMENTS = 2_000
 """Of the batch that a run adds."""
 GETS = 5_000
+WINDOW_GETS = 500
 TARGET = 1.5
 
 
@@ -44,56 +47,104 @@ class Costs:
     """Runs that add one batch, with Spark's processes, from the start of Python to its end."""
     drivers: list[float] = field(default_factory=list)
     """Of these, the driver's own, without its imports."""
+    late_runs: list[float] = field(default_factory=list)
+    """Runs after a late file, as `runs`."""
+    late_drivers: list[float] = field(default_factory=list)
     opened: list[float] = field(default_factory=list)
-    """To open a view and ask for a key, after a run."""
+    """To open a view and ask for a key, after these runs."""
     asked: list[float] = field(default_factory=list)
     """To ask for another key."""
+    windows_asked: list[float] = field(default_factory=list)
+    """To ask for a key of a window, of any time."""
 
 
 def add_batch(directory: Path, batch: int) -> None:
     """What a topology archives between two runs."""
+    _archive(directory, batch, [(f"{batch}-{i}", i, f"w{i % KEYS}") for i in range(ELEMENTS)], complete=batch + 1)
+
+
+def add_late(directory: Path, number: int, complete: int) -> None:
+    """A late file: a word that no batch has, for an old batch.
+
+    Args:
+        directory: the job's.
+        number: of the late file.
+        complete: before which batch the archive is complete.
+    """
+    _archive(directory, LATE, [(f"late-{number}", number, f"w{KEYS + number}")], complete=complete)
+
+
+def _archive(directory: Path, batch: int, elements: Sequence[tuple[str, int, str]], *, complete: int) -> None:
     (node,) = job_at(directory).archives().values()
-    with closing(with_writer(Path(str(job_at(directory).archive_path(node))), batch)) as writer:
-        for i in range(ELEMENTS):
-            writer.add(f"{batch}-{i}", batch * LENGTH_MS + i, f"w{i % KEYS}")
+    with closing(with_writer(Path(str(job_at(directory).archive_path(node))), complete)) as writer:
+        for id_, offset_ms, word in elements:
+            writer.add(id_, batch * LENGTH_MS + offset_ms, word)
         writer.commit()
-        writer.progress((batch + 1) * LENGTH_MS)
 
 
-def run_here(directory: Path, master: str, batch: int) -> None:
-    """A run, as `heron pipeline run` makes it; prints what the driver needed."""
+def run_here(directory: Path, master: str) -> None:
+    """A run, as `heron pipeline run` makes it; prints which batches it computed, and what the driver needed."""
     job = job_at(directory)
     began_s = time.process_time()
     report = run(job, master=master)
     look(job, time.time_ns() // 1_000_000)
-    print(json.dumps({"driver_ms": (time.process_time() - began_s) * 1000}))
-    if batch not in report.batches or report.committed_watermark != batch:
-        raise SystemExit(f"batch {batch} is not done: {report}")
+    driver_ms = (time.process_time() - began_s) * 1000
+    print(json.dumps({"driver_ms": driver_ms, "batches": report.batches, "upto": report.committed_watermark}))
 
 
-def measure_run(one: Costs, master: str, batch: int) -> None:
-    """Have a process run, and add what it needed."""
-    command = [sys.executable, "-m", "heronpy.bench.history", "--run", str(one.directory), "--master", master]
-    with subprocess.Popen([*command, "--batch", str(batch)], stdout=subprocess.PIPE, text=True) as process:
+def measured_run(directory: Path, master: str, batches: Sequence[int], upto: int) -> tuple[float, float]:
+    """Have a process run; CPU ms of all of its processes, and of the driver.
+
+    Args:
+        directory: the job's.
+        master: Spark's.
+        batches: those that it must have computed.
+        upto: the batch up to which all are done then.
+    """
+    command = [sys.executable, "-m", "heronpy.bench.history", "--run", str(directory), "--master", master]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         with watched_tree(process.pid) as tree:
             out, _ = process.communicate()
         if process.returncode:
             raise SystemExit(f"a run ended with {process.returncode}")
-    one.runs.append(tree.cpu_s() * 1000)
-    one.drivers.append(float(json.loads(out.splitlines()[-1])["driver_ms"]))
+    did = json.loads(out.splitlines()[-1])
+    if did["upto"] != upto or did["batches"] != [*batches]:
+        raise SystemExit(f"batches {[*batches]} were to be computed, up to {upto}: {did}")
+    return tree.cpu_s() * 1000, float(did["driver_ms"])
 
 
-def measure_query(one: Costs, chance: random.Random) -> None:
+def measure(one: Costs, master: str, number: int) -> None:
+    """A run that adds a batch, and one after a late file."""
+    batch = one.batches + number
+    add_batch(one.directory, batch)
+    run_ms, driver_ms = measured_run(one.directory, master, [batch], batch)
+    one.runs.append(run_ms)
+    one.drivers.append(driver_ms)
+    add_late(one.directory, number, batch + 1)
+    run_ms, driver_ms = measured_run(one.directory, master, range(LATE, LATE + REACH + 1), batch)
+    one.late_runs.append(run_ms)
+    one.late_drivers.append(driver_ms)
+
+
+def measure_queries(one: Costs, chance: random.Random) -> None:
     """Ask for keys."""
     began_s = time.process_time()
     with MergedStore(job_at(one.directory), "counts", exact_only=True) as view:
         view.get("w0")
         one.opened.append((time.process_time() - began_s) * 1000)
-        keys = [f"w{chance.randrange(KEYS)}" for _ in range(GETS)]
-        began_s = time.process_time()
-        for key in keys:
-            view.get(key)
-        one.asked.append((time.process_time() - began_s) * 1000 / GETS)
+        one.asked.append(_asked(view, [f"w{chance.randrange(KEYS)}" for _ in range(GETS)]))
+    with MergedStore(job_at(one.directory), "windows", exact_only=True) as view:
+        windows = [window_key(chance.randrange(one.batches), chance.randrange(GROUPS)) for _ in range(WINDOW_GETS)]
+        one.windows_asked.append(_asked(view, windows))
+
+
+def _asked(view: MergedStore, keys: Sequence[Any]) -> float:
+    """CPU ms for each."""
+    began_s = time.process_time()
+    for key in keys:
+        if view.get(key) is None:
+            raise SystemExit(f"{key} is in no batch")
+    return (time.process_time() - began_s) * 1000 / len(keys)
 
 
 def rows(found: Sequence[Costs]) -> list[tuple[str, list[float]]]:
@@ -101,8 +152,11 @@ def rows(found: Sequence[Costs]) -> list[tuple[str, list[float]]]:
     return [
         ("a run that adds one batch, CPU ms of all processes", [median(one.runs) for one in found]),
         ("of these the driver, CPU ms", [median(one.drivers) for one in found]),
+        ("a run after a late file, CPU ms of all processes", [median(one.late_runs) for one in found]),
+        ("of these the driver, CPU ms", [median(one.late_drivers) for one in found]),
         ("to open a view and ask for the first key, CPU ms", [median(one.opened) for one in found]),
         ("to ask for another key, CPU ms", [median(one.asked) for one in found]),
+        ("to ask for the key of a window, CPU ms", [median(one.windows_asked) for one in found]),
     ]
 
 
@@ -114,10 +168,9 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path, help="write the plot here")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
-        run_here(arguments.run, arguments.master, arguments.batch)
+        run_here(arguments.run, arguments.master)
         return
     chance = random.Random(0)
     with tempfile.TemporaryDirectory(prefix="heron-history-") as scratch:
@@ -127,13 +180,12 @@ def main() -> None:
             grow(one.directory, one.batches)
             # The first run looks at all of a history that it has not made.
             add_batch(one.directory, one.batches)
-            measure_run(one, arguments.master, one.batches)
-            print(f"the first run: {one.runs.pop():.0f} ms, its driver {one.drivers.pop():.0f}", file=sys.stderr)
+            first_ms, driver_ms = measured_run(one.directory, arguments.master, [one.batches], one.batches)
+            print(f"the first run: {first_ms:.0f} ms, its driver {driver_ms:.0f}", file=sys.stderr)
         for number in range(1, arguments.rounds + 1):
             for one in found:
-                add_batch(one.directory, one.batches + number)
-                measure_run(one, arguments.master, one.batches + number)
-                measure_query(one, chance)
+                measure(one, arguments.master, number)
+                measure_queries(one, chance)
             print(f"round {number} of {arguments.rounds}", file=sys.stderr)
     titled = rows(found)
     print("| | " + " | ".join(f"{one.batches:,} batches" for one in found) + " | ratio |")

@@ -10,6 +10,7 @@ import errno
 import gc
 import importlib
 import inspect
+import io
 import logging
 import os
 import signal
@@ -134,6 +135,8 @@ def run(args: Sequence[str]) -> int:
         logging.getLogger(name).addHandler(logging.NullHandler())  # else Python prints their warnings to stderr
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # not every locale has our arrows
         code = _group().main(args=list(args), prog_name="heron", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):

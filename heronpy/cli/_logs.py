@@ -117,7 +117,7 @@ def _missing(launch: Launch, wanted: Wanted, remote: Remote) -> HeronError | Non
         hint = nearest(wanted.process, known) or f": see `heron status {name}`"
         return NotFoundError(f"topology {name} has no process {wanted.process!r}{hint}")
     if wanted.container is not None:
-        return NotFoundError(f"container {wanted.container} of {name} has no such log files")
+        return NotFoundError(f"container {wanted.container} of {name} has no such log files: see `heron status {name}`")
     return None
 
 

@@ -17,6 +17,7 @@ from heronpy.cli._dry_run import Format
 from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, read_properties
 from heronpy.cli._target import Place
 from heronpy.errors import HeronError, NoTopologyError, UsageError
+from heronpy.runtime import Launch
 
 
 class SubmitCommand(TyperCommand):
@@ -95,8 +96,8 @@ def submit(
         ),
     ] = None,
     start_from: Annotated[
-        str, typer.Option("--from", metavar="URL", help="Begin with the checkpoint that is there.", show_default=False)
-    ] = "",
+        str | None, typer.Option("--from", metavar="URL", help="Begin with the checkpoint that is there.")
+    ] = None,
     allow_dropped_state: Annotated[
         bool,
         typer.Option(
@@ -131,7 +132,12 @@ def submit(
     if service_url:
         from heronpy.cli import _service
 
-        here = {"--simulator": simulator, "--from": start_from, "--wait": wait, "--requirements": requirements}
+        here: dict[str, object] = {
+            "--simulator": simulator,
+            "--from": start_from is not None,
+            "--wait": wait,
+            "--requirements": requirements,
+        }
         here["--secret"] = secret
         for option, given in here.items():
             if given:
@@ -161,7 +167,7 @@ def submit(
         properties["topology.secrets"] = _secrets(secret)
     if requirements is not None:
         properties["heron.package.requirements"] = str(requirements.absolute())
-    if simulator and start_from:
+    if simulator and start_from is not None:
         raise UsageError("--from is for topologies that run in processes, not for --simulator")
     _show_warnings()
     try:
@@ -170,7 +176,7 @@ def submit(
         if {"-h", "--help"}.isdisjoint(args or []):
             raise
         return  # it has printed its help
-    from heronpy.submit import prepare, storage_url
+    from heronpy.submit import prepare, storage_url, uninterrupted
 
     where: dict[str, Any] = {
         "cluster": place.cluster,
@@ -179,7 +185,7 @@ def submit(
         "home": home(),
         "properties": properties,
         "config_path": config_path,
-        "start_from": storage_url(start_from) if start_from else "",
+        "start_from": "" if start_from is None else storage_url(start_from),
     }
     if simulator:
         _simulate(definition, prepare(definition, **where), seconds)
@@ -190,9 +196,11 @@ def submit(
         submission = prepare(definition, **where)
         show(submission.logical, submission.packing, dry_run_format)
         return
-    _start(definition, where, timeout_s=timeout if wait else None)
-    if class_name == "-" and name is None:
-        _remember(definition, file, args or [])
+    launch = _start(definition, where, timeout_s=timeout if wait else None)
+    with uninterrupted():  # it runs: an exit code that says otherwise would be wrong
+        if class_name == "-" and name is None:
+            _remember(definition, file, args or [])
+        print(f"submitted {launch.topology} to {launch.cluster}/{launch.role}/{launch.environ}")
 
 
 def _show_warnings() -> None:
@@ -246,11 +254,10 @@ def _simulate(definition: Any, planned: Any, seconds: float | None) -> None:
         )
 
 
-def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -> None:
+def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -> Launch:
     import heronpy.submit as submission
 
     launch = submission.submit(definition, **where)
-    place = f"{launch.cluster}/{launch.role}/{launch.environ}"
     if timeout_s is not None:
         from heronpy.cli._wait import wait
 
@@ -260,4 +267,4 @@ def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -
             with submission.uninterrupted():
                 submission.kill(launch)
             raise
-    print(f"submitted {launch.topology} to {place}")
+    return launch

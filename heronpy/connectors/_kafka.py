@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.connectors._kafka_batch import offset_ranges
-from heronpy.connectors._kafka_client import EARLIEST, LATEST, Cluster, Partition
 from heronpy.connectors._kafka_messages import Decode, Decoder, decoder
 from heronpy.connectors._kafka_reader import KafkaReader
 from heronpy.connectors._kafka_splits import FAIL, PartitionReader, Partitions, Reading
+from heronpy.connectors.kafka_client import EARLIEST, LATEST, Cluster, Partition
 from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split, SplitReader, StreamSplit
 from heronpy.errors import ConfigError
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from heronpy.connectors._kafka_client import EARLIEST, LATEST, Partition
 from heronpy.connectors._kafka_splits import PartitionReader, Partitions, Reading
+from heronpy.connectors.kafka_client import EARLIEST, LATEST, Partition
 from heronpy.connectors.spi import Chunk
 from heronpy.errors import UnavailableError
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from heronpy.connectors._kafka_client import Cluster, Errors, opened, refused, said
+from heronpy.connectors.kafka_client import Cluster, Errors, opened, refused, said
 from heronpy.errors import CheckpointError
 
 _log = logging.getLogger(__name__)

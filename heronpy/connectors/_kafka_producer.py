@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from heronpy.connectors._kafka_client import Cluster, Errors, opened, refused, said
+from heronpy.connectors.kafka_client import Cluster, Errors, opened, refused, said
 from heronpy.errors import CheckpointError
 
 _POLL_S: Final = 0.1

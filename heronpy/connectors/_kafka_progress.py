@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from heronpy.connectors._kafka_client import LATEST, Admin, Cluster, Errors, opened
+from heronpy.connectors.kafka_client import LATEST, Admin, Cluster, Errors, opened
 from heronpy.errors import UnavailableError
 
 WRITERS: Final = 0

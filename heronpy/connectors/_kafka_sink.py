@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from heronpy.connectors._files import why
-from heronpy.connectors._kafka_client import Admin, Cluster, Errors
 from heronpy.connectors._kafka_messages import Encode, KafkaMessage, encoder
 from heronpy.connectors._kafka_producer import produce, producer, refusal
 from heronpy.connectors._kafka_transactions import TransactionalWriter
 from heronpy.connectors._row_sinks import unfit
+from heronpy.connectors.kafka_client import Admin, Cluster, Errors
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import ConfigError, HeronError, UnavailableError
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from heronpy.connectors._kafka_client import EARLIEST, LATEST, Admin, Cluster, Partition, locate
 from heronpy.connectors._kafka_consumer import OutOfRangeError, PartitionConsumer
 from heronpy.connectors._kafka_messages import Decoder, shown
+from heronpy.connectors.kafka_client import EARLIEST, LATEST, Admin, Cluster, Partition, locate
 from heronpy.connectors.spi import Record, SplitReader
 from heronpy.errors import CheckpointError, HeronError, UnavailableError
 

@@ -25,9 +25,9 @@ from typing import Any, Final
 import msgspec
 
 from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
-from heronpy.connectors._kafka_client import Admin, Cluster, Errors, refused, said
 from heronpy.connectors._kafka_producer import produce, producer, refusal
 from heronpy.connectors._kafka_progress import PROGRESS, WRITERS, ProgressLog, Writer, make_topic
+from heronpy.connectors.kafka_client import Admin, Cluster, Errors, refused, said
 from heronpy.connectors.spi import SinkContext
 from heronpy.errors import CheckpointError, UnavailableError
 

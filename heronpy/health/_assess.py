@@ -187,7 +187,7 @@ def _held_back(held_back: Mapping[tuple[str, str], float]) -> Iterator[Reason]:
         if share >= HELD_BACK_SHARE:
             text = (
                 f"{bolt} holds tuples and waited for more for {percent(share)} of the last {duration(WINDOW_S)}, while "
-                f"{spout} could emit none: topology.max.spout.pending is too low for it"
+                f"{spout} could emit none: topology.max.spout.pending is too low for it, or it never acks"
             )
             yield Reason(Kind.PENDING, HealthState.DEGRADED, text)
 

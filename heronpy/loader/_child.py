@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from heronpy.api import Topology
+from heronpy.api import Bolt, Spout, Topology
 from heronpy.api.topology import INSTANCE_ENV
-from heronpy.errors import HeronError, NotFoundError, TopologyError, UserCodeError, nearest
+from heronpy.errors import HeronError, NotFoundError, NoTopologyError, TopologyError, UserCodeError, nearest
 from heronpy.files import replace_file
 from heronpy.loader._load import add_script, import_user_module, load_class
 from heronpy.loader._traceback import user_traceback
@@ -23,6 +23,9 @@ from heronpy.loader.sources import roots, top_level_names
 from heronpy.parent import PARENT_ENV, die_with_parent
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
+
+_STORM_NAMES: tuple[tuple[type, str, str], ...] = ((Spout, "next_tuple", "nextTuple"), (Bolt, "process", "execute"))
+"""Methods that the engine calls, and what Storm calls them. One that is only absent may be set by `initialize()`."""
 
 
 def main() -> None:
@@ -36,6 +39,7 @@ def main() -> None:
     answer: dict[str, Any]
     try:
         _define(request)
+        _check_defined(request)
         _load_named(Path(request["definitions"]))
         where = roots()
         answer = {"roots": [str(root) for root in where], "names": top_level_names(where)}
@@ -77,10 +81,18 @@ def _attribute(module: ModuleType, cls: str, shown: str) -> Any:
     for part in cls.split("."):
         if not hasattr(found, part):
             classes = [name for name, value in vars(found).items() if isinstance(value, type)]
-            topologies = [n for n in classes if issubclass(getattr(found, n), Topology) and n != "Topology"]
-            raise NotFoundError(f"no class {cls!r} in {shown}{nearest(cls, topologies) or nearest(cls, classes)}")
+            near = nearest(cls, _topologies(found)) or nearest(cls, classes)
+            raise NotFoundError(f"no class {cls!r} in {shown}{near}")
         found = getattr(found, part)
     return found
+
+
+def _topologies(within: Any) -> list[str]:
+    """Names of the topology classes in a module or a class."""
+    found = {name: value for name, value in vars(within).items() if isinstance(value, type)}
+    return [
+        name for name, value in found.items() if issubclass(value, Topology) and hasattr(value, "protobuf_topology")
+    ]
 
 
 def _write(topology: type[Topology]) -> None:
@@ -91,11 +103,21 @@ def _write(topology: type[Topology]) -> None:
     topology.write()
 
 
+def _check_defined(request: dict[str, Any]) -> None:
+    if any(Path(request["definitions"]).glob("*.defn")):
+        return
+    how = "a script must call build_and_submit() of a TopologyBuilder, or write() of a Topology"
+    if classes := _topologies(sys.modules["__main__"]):
+        how = f"name its class {' or '.join(classes)} instead of -"
+    raise NoTopologyError(f"{request['shown']} defined no topology: {how}")
+
+
 def _load_named(definitions: Path) -> None:
     """Import what the topology names only by its class path, because what is imported goes with the topology.
 
     Raises:
         NotFoundError: no such module or class.
+        TopologyError: a spout or bolt has the method that the engine calls under Storm's name.
         UserCodeError: a module cannot be imported.
     """
     os.environ[INSTANCE_ENV] = "loader"  # a script that is imported by its name must not define it again
@@ -103,9 +125,12 @@ def _load_named(definitions: Path) -> None:
         plan = LogicalPlan.from_proto(topology_pb2.Topology.FromString(path.read_bytes()))
         for where, named in class_paths(plan):
             try:
-                load_class(named)
+                cls = load_class(named)
             except NotFoundError as e:
                 raise NotFoundError(f"{where}: {e}") from e
+            for base, method, other in _STORM_NAMES:
+                if issubclass(cls, base) and getattr(cls, method) is getattr(base, method) and hasattr(cls, other):
+                    raise TopologyError(f"{where}: {cls.__name__} has {other}(), which is {method}() here")
 
 
 def _run_as_main(request: dict[str, Any]) -> None:

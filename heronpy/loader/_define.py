@@ -27,7 +27,6 @@ from heronpy.errors import (
     ConfigError,
     HeronError,
     NotFoundError,
-    NoTopologyError,
     TopologyError,
     UsageError,
     UserCodeError,
@@ -124,13 +123,13 @@ def _target(file: str, cls: str, scratch: Path) -> tuple[_archive.Archive | None
         if path.suffix in (".pex", ".zip"):
             return _archived(path, cls, scratch / "package")
         raise UsageError(f"{file} is nothing that can be run: use a .py, a .pex or a .zip file, or a dotted module")
-    if path.is_dir() and not _MODULE.fullmatch(file):
+    if file and path.is_dir() and not _MODULE.fullmatch(file):
         raise UsageError(f"{file} is a directory: name a .py, a .pex or a .zip file, or a dotted module")
     if path.suffix in (".py", ".pex", ".zip") or "/" in file:
         near = [str(p) for p in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
         raise NotFoundError(f"no file {file}{nearest(file, near)}")
     if not _MODULE.fullmatch(file):
-        raise NotFoundError(f"no file {file}, and no name of a module")
+        raise NotFoundError(f"no file {file!r}, and no name of a module")
     cwd = Path.cwd()
     return None, _Target(file, cwd, (str(cwd),), file, None, cls.removeprefix(f"{file}."))
 
@@ -244,11 +243,6 @@ def _error(answer: dict[str, str]) -> HeronError:
 
 def _read_defn(target: _Target, directory: Path) -> topology_pb2.Topology:
     written = sorted(directory.glob("*.defn"))
-    if not written:
-        raise NoTopologyError(
-            f"{target.shown} defined no topology: a script must call build_and_submit() of a TopologyBuilder, or "
-            "write() of a Topology"
-        )
     if len(written) > 1:
         names = ", ".join(path.stem for path in written)
         raise TopologyError(f"{target.shown} defined {len(written)} topologies ({names}): submit one at a time")

@@ -34,6 +34,8 @@ def commit(
     direct: Mapping[int, str],
     carried: Collection[int],
     unchanged: Mapping[int, str],
+    passed_on: Mapping[int, str],
+    followers: Collection[int],
     committed_watermark: Callable[[], int | None],
     all_anew: bool = False,
 ) -> None:
@@ -52,6 +54,8 @@ def commit(
         direct: see `Batch.direct`.
         carried: batches of which only what is behind reductions was computed.
         unchanged: fingerprints of batches whose results are as they were, although they follow from these.
+        passed_on: see `Batch.passed_on`.
+        followers: batches with other results, that are not computed yet: they are not done from now on.
         committed_watermark: called when the batches are in the manifest.
         all_anew: no batch stays as it was.
     """
@@ -73,7 +77,7 @@ def commit(
     for batch, fingerprint in fingerprints.items():
         if batch in carried:
             done = _carried(plan, manifest.batches[batch], batch, parts, report, version)
-            done = replace(done, fingerprint=fingerprint, finished_at_s=now_s, damaged=damaged.get(batch, ""))
+            done = replace(_following(done, fingerprint), finished_at_s=now_s, damaged=damaged.get(batch, ""))
             folders += _replaced(manifest, batch, done)
             continue
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
@@ -95,7 +99,13 @@ def commit(
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
     for batch, fingerprint in unchanged.items():
-        folders += _replaced(manifest, batch, replace(_current(plan, manifest.batches[batch]), fingerprint=fingerprint))
+        folders += _replaced(manifest, batch, _following(_current(plan, manifest.batches[batch]), fingerprint))
+    for batch in followers:
+        done = manifest.batches[batch]
+        passed = done.passed_on or done.fingerprint
+        manifest.batches.amend(batch, replace(done, fingerprint="", passed_on=passed))
+    for batch, fingerprint in passed_on.items():
+        manifest.batches.amend(batch, replace(manifest.batches[batch], passed_on=fingerprint))
     manifest.committed_watermark = committed_watermark()
     if any(is_of_others(path, fingerprints) for path in report.letters):
         manifest.lettered[version] = [batch for batch in fingerprints if batch not in carried]
@@ -166,6 +176,11 @@ def _current(plan: BatchPlan, done: Batch) -> Batch:
         monoids={view: monoid for view, monoid in done.monoids.items() if view in names},
         sinks={sink: parts for sink, parts in done.sinks.items() if sink in stages},
     )
+
+
+def _following(done: Batch, fingerprint: str) -> Batch:
+    """A batch that follows from what it has now; so do those after it, from now on."""
+    return done if done.fingerprint == fingerprint else replace(done, fingerprint=fingerprint, passed_on="")
 
 
 def _replaced(manifest: Manifest, batch: int, done: Batch) -> list[str]:

@@ -65,6 +65,9 @@ class Batch:
     direct: str = ""
     """Of the part of it that outputs follow from that are not behind reductions, and what those keep. If it is as it
     was, only what is behind reductions is computed again. Empty: it is not known."""
+    passed_on: str = ""
+    """What fingerprints of later batches follow from, if not from this one: late data have changed it, or will, and of
+    those only the ones with other results."""
     elements: int = 0
     """Elements of this batch in the input, without duplicates."""
     duplicates: int = 0

@@ -87,6 +87,7 @@ def find_changes(
     everything: bool,
     carried_span: int | None = None,
     also: Collection[int] = (),
+    few_span: int | None = None,
 ) -> Found:
     """Look at what may be new in the archives of a plan.
 
@@ -102,6 +103,8 @@ def find_changes(
         carried_span: where `span` is None: the same without what is behind reductions, if that can be computed from
             what these have kept. Then batches after a changed one are taken to have what they were computed from.
         also: batches to look at as well.
+        few_span: where `span` is None: how many batches after a changed one may have to be computed, as far as is known
+            before they are; None: all.
 
     Raises:
         ConfigError: an archive has another batch length than the program.
@@ -130,6 +133,7 @@ def find_changes(
     if not whole:
         _look_at(archives, batches)
     manifest.unread = still_unread(archives, manifest.unread)
+    span = few_span if span is None else span
     _follow(found, manifest, span, back, only, whole=whole, carried_span=carried_span, also=also)
     for one in archives:
         found.announcements += _noted(one, announced.get(one.stage, ()))

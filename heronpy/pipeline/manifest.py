@@ -62,6 +62,9 @@ class Manifest:
     """Batches whose input was not what it was computed from, or whose followers are not done with it."""
     program: str = ""
     """What `todo` was found for. Empty, or of another program: all batches are to be looked at."""
+    is_settled: bool = False
+    """Whether results of all batches but those in `todo` are of what is before them. If not, a run has died, or was not
+    to go so far, and later batches than those have other fingerprints than those that follow from what is there."""
     checked: dict[str, int | None] = field(default_factory=dict)
     """Up to which batch each archive was looked through without an announcement, see `_archive_index`."""
     lettered: dict[str, list[int]] = field(default_factory=dict)
@@ -271,6 +274,7 @@ class _Root(msgspec.Struct, kw_only=True):
     todo: list[int]
     program: str
     checked: dict[str, int | None]
+    is_settled: bool = False
     letters: list[str]
     lettered: dict[str, list[int]]
     garbage: list[str]

@@ -23,28 +23,15 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, manifest_stamp
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
 from heronpy.pipeline.spill import Overflow
+from heronpy.pipeline.window_keys import batch_of, key_type
 from heronpy.stores import StoreContext, StoreReader, decode_key, encode_key
-from heronpy.streamlet.graph import (
-    ArchiveNode,
-    EventTimeNode,
-    FilterNode,
-    JoinNode,
-    Node,
-    ReduceByKeyAndWindowNode,
-    ReduceByWindowNode,
-    RepartitionNode,
-    UnionNode,
-)
-from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.live_length import check_length
 from heronpy.streamlet.monoid import Monoid
-from heronpy.streamlet.window import Window
 
 if TYPE_CHECKING:
     from heronpy.pipeline.views import ViewReader
 
 _DISTURBED_S = 30.0
-_SAME_KEYS = (FilterNode, RepartitionNode, UnionNode, ArchiveNode, EventTimeNode)
 _Found = TypeVar("_Found")
 _MISSING = object()
 
@@ -94,7 +81,8 @@ class MergedStore:
         self.monoid = node.monoid
         self._directory = job.directory
         self._batch_length_ms = job.batch_length_ms
-        self._typed_key = _key_type(node.parents[0])
+        self._typed_key = key_type(node)
+        self._batch_of = batch_of(node, job.batch_length_ms) or (lambda key: None)
         self._live: StoreReader | None = None
         if not exact_only:
             check_length(job.directory, job.batch_length_ms)
@@ -171,7 +159,7 @@ class MergedStore:
 
         def read() -> tuple[int | None, Any, Any]:
             upto = self._manifest.committed_watermark
-            batch = None if self._batch is None else self._batch.get(key, upto)
+            batch = None if self._batch is None else self._batch.get(key, upto, self._batch_of(key))
             return upto, batch, None if self._live is None else self._live.get(key, upto)
 
         with self._mutex:
@@ -189,7 +177,7 @@ class MergedStore:
                     # batch views that the manifest named stay right for as long as they are there.
                     _add_all(made, self._live_after(manifest.committed_watermark))
                     if self._stamp_now() == before:
-                        _add_all(made, self._batch_of(manifest))
+                        _add_all(made, self._done(manifest))
                         stack.pop_all()
                         return made
                 except (OSError, NotFoundError, StateError):
@@ -204,7 +192,7 @@ class MergedStore:
             if upto is None or batch > upto:
                 yield from live.items(batch)
 
-    def _batch_of(self, manifest: Manifest) -> Iterator[tuple[Any, Any]]:
+    def _done(self, manifest: Manifest) -> Iterator[tuple[Any, Any]]:
         if manifest.committed_watermark is None:
             return
         with contextlib.closing(self._open_batch(manifest)) as reader:
@@ -292,30 +280,3 @@ class _Merged:
 
     def results(self) -> Iterator[tuple[bytes, Any]]:
         return iter(self._accs.items())
-
-
-def _key_type(node: Node) -> Callable[[Any], Any]:
-    """What keys are to users. Encoded, a window is its plain tuple; the program knows better."""
-    kinds = set(_key_origins(node))
-    if kinds and kinds <= {ReduceByKeyAndWindowNode, JoinNode}:
-        return _keyed_window
-    if kinds == {ReduceByWindowNode}:
-        return _window
-    return lambda key: key
-
-
-def _key_origins(node: Node) -> Iterator[type[Node]]:
-    """The operations that may have made the keys that a node emits."""
-    if isinstance(node, _SAME_KEYS):
-        for parent in node.parents:
-            yield from _key_origins(parent)
-    else:
-        yield type(node)
-
-
-def _keyed_window(key: Any) -> KeyedWindow:
-    return KeyedWindow(key[0], _window(key[1]))
-
-
-def _window(key: Any) -> Window:
-    return Window(float(key[0]), float(key[1]))

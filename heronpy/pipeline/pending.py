@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heronpy.pipeline.batch import Batch, damage_of
 from heronpy.pipeline.manifest import Manifest
+
+Chain = Callable[[Sequence[int], Mapping[int, Mapping[str, str]]], dict[int, str]]
+"""Makes fingerprints of batches from their inputs."""
 
 
 @dataclass
@@ -17,6 +21,8 @@ class Work:
 
     closable: int
     """The last batch that can be computed now."""
+    chain: Chain
+    """How fingerprints follow from one another, where every batch is computed from all before it."""
     fingerprints: dict[int, str] = field(default_factory=dict)
     """Of every batch that has any output, up to `closable`."""
     unhurt: dict[int, str] = field(default_factory=dict)
@@ -51,9 +57,10 @@ class Work:
     """To compute as well, if their input were not damaged."""
     windows: Mapping[str, str] = field(default_factory=dict)
     """In what windows the results of each output are to be made, by its folder."""
-    after: tuple[int, str] | None = None
-    """Where every batch is computed from all before it, and only those from one on were looked at: that one, and the
-    fingerprint of what is before it."""
+    few: bool = False
+    """Whether others than those that were looked at may have to be computed: see `decide`."""
+    passed_on: dict[int, str] = field(default_factory=dict)
+    """`Batch.passed_on` of batches, once all that are not carried are done."""
 
     def block(self, damaged: Collection[int], lookback: int | None) -> None:
         """Leave out what is computed from batches with damaged input."""
@@ -63,6 +70,14 @@ class Work:
         self.pending = [batch for batch in self.pending if batch not in touched]
         kept = [[batch for batch in group if batch not in touched] for group in self.groups]
         self.groups = [group for group in kept if group]
+
+    def follow(self, followers: Mapping[int, Batch]) -> None:
+        """Take batches that were done to what is to be carried: they follow from what has changed."""
+        self.pending = sorted({*self.pending, *followers})
+        self.carried.update(followers)
+        self.fingerprints |= {batch: done.fingerprint for batch, done in followers.items()}
+        self.direct |= {batch: done.direct for batch, done in followers.items()}
+        self.passed_on |= {batch: done.passed_on for batch, done in followers.items() if done.passed_on}
 
     def leave(self, unchanged: Collection[int]) -> None:
         """Take batches from what is left to do: they are done."""
@@ -94,6 +109,7 @@ def decide(
     looked_at: Collection[int] | None = None,
     hurt: Mapping[int, Mapping[str, str]] | None = None,
     carried_lookback: int | None = None,
+    few: bool = False,
 ) -> Work:
     """Decide what to compute.
 
@@ -115,8 +131,11 @@ def decide(
         hurt: input of batches before it was damaged, see `hurt_batches`.
         carried_lookback: how many batches before it a batch is computed from, but for what is behind reductions; None:
             that is not to be had without all else.
+        few: where there is no look-back: others than `among` follow from what they have followed from before.
     """
-    work = Work(closable, windows=windows)
+    starts: dict[int, str] = {}
+    chain = functools.partial(_chained, manifest=manifest, starts=starts, among=among)
+    work = Work(closable, chain, few=few, windows=windows)
     inputs, lost = with_lost(manifest, inputs, archives, looked_at)
     work.inputs = inputs
     work.hurt = sorted(hurt or ())
@@ -128,21 +147,24 @@ def decide(
         work.bare = sorted(lacking.difference(candidates))
     else:
         candidates = [batch for batch in candidates if batch in among]
-        if lookback is None and candidates:
-            work.after = candidates[0], _fingerprint_before(manifest, candidates[0])
-    work.fingerprints = _fingerprints(candidates, inputs, lookback, work.after)
+    runs = [] if among is None else _runs(candidates, among)
+    if lookback is None:
+        starts |= {run[0]: _fingerprint_before(manifest, run[0]) for run in runs}
+    work.fingerprints = _fingerprints(candidates, inputs, lookback, work.chain)
     if carried_lookback is not None:
-        work.direct = _fingerprints(candidates, inputs, carried_lookback)
+        work.direct = _fingerprints(candidates, inputs, carried_lookback, work.chain)
     if hurt:
         unhurt = {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}
-        work.unhurt = _fingerprints(candidates, unhurt, lookback, work.after)
+        work.unhurt = _fingerprints(candidates, unhurt, lookback, work.chain)
     if only is not None:
         work.pending = sorted(batch for batch in set(only) if batch <= closable)
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
         work.pending = [b for b in candidates if b in orphaned or not _is_done(manifest, work, b, views, sinks)]
         work.carried = {b for b in work.pending if _can_carry(manifest, work, b, views, sinks)}
-        work.settled = _settled(manifest, work)
+        work.settled = _whole(manifest, work) if few else _settled(manifest, work, among)
+    if few:
+        work.passed_on = _passed_on(manifest, work, runs)
     work.orphaned = sorted(orphaned.intersection(work.pending))
     if lost:
         work.lost = sorted(lost)
@@ -191,9 +213,9 @@ def renew(
     lost = set(work.lost)
     work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in lost}}
     known = sorted(batch for batch, fingerprint in work.fingerprints.items() if fingerprint)
-    work.fingerprints |= _fingerprints(known, work.inputs, lookback, work.after)
+    work.fingerprints |= _fingerprints(known, work.inputs, lookback, work.chain)
     if carried_lookback is not None:
-        work.direct |= _fingerprints(known, work.inputs, carried_lookback)
+        work.direct |= _fingerprints(known, work.inputs, carried_lookback, work.chain)
 
 
 def with_lost(
@@ -300,15 +322,18 @@ def _can_carry(manifest: Manifest, work: Work, batch: int, views: Mapping[str, s
     return is_whole and _has_kept(manifest, work, batch, views, sinks)
 
 
-def _settled(manifest: Manifest, work: Work) -> set[int]:
+def _settled(manifest: Manifest, work: Work, among: Collection[int] | None) -> set[int]:
     """A run that died may have replaced what is before a batch, and nobody knows any more which keys it had."""
     if not work.carried:
         return set()
-    known = manifest.batches.between(work.after[0] if work.after else None, max(work.carried))
-    made = _chained(
-        sorted(work.carried), {n: done.inputs for n, done in known if done.inputs}, *(work.after or (None, ""))
-    )
+    known = manifest.batches.between(None if among is None else min(among), max(work.carried))
+    made = work.chain(sorted(work.carried), {n: done.inputs for n, done in known if done.inputs})
     return {batch for batch in work.carried if manifest.batches[batch].fingerprint == made[batch]}
+
+
+def _whole(manifest: Manifest, work: Work) -> set[int]:
+    """Those of which no run that died has left anything to do: see `commit`."""
+    return {batch for batch in work.carried if manifest.batches[batch].fingerprint}
 
 
 def _has_kept(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
@@ -331,11 +356,11 @@ def _fingerprints(
     candidates: Sequence[int],
     inputs: Mapping[int, Mapping[str, str]],
     lookback: int | None,
-    after: tuple[int, str] | None = None,
+    chain: Chain,
 ) -> dict[int, str]:
     """One for each batch, made of those of everything that it is computed from."""
     if lookback is None:
-        return _chained(candidates, inputs, *(after or (None, "")))
+        return chain(candidates, inputs)
     made = {}
     for batch in candidates:
         digest = hashlib.sha256()
@@ -346,25 +371,64 @@ def _fingerprints(
     return made
 
 
-def _chained(
-    candidates: Sequence[int], inputs: Mapping[int, Mapping[str, str]], first: int | None, before: str
-) -> dict[int, str]:
-    made = {}
-    sources = iter(sorted(batch for batch in inputs if first is None or batch >= first))
-    source = next(sources, None)
+def _runs(candidates: Sequence[int], among: Collection[int]) -> list[list[int]]:
+    """Candidates, divided where batches between them are not among those that may have to be computed."""
+    runs: list[list[int]] = []
     for batch in candidates:
-        while source is not None and source <= batch:
-            link = f"{before}\n{source} {sorted(inputs[source].items())}\n"
+        if not runs or (not isinstance(among, range) and any(n not in among for n in range(runs[-1][-1], batch))):
+            runs.append([])
+        runs[-1].append(batch)
+    return runs
+
+
+def _chained(
+    candidates: Sequence[int],
+    inputs: Mapping[int, Mapping[str, str]],
+    *,
+    manifest: Manifest,
+    starts: Mapping[int, str],
+    among: Collection[int] | None,
+) -> dict[int, str]:
+    """Fingerprints that follow from one another.
+
+    Args:
+        candidates: of which batches.
+        inputs: of all that they follow from.
+        manifest: what is done.
+        starts: what the first of each run of neighbours follows from, where only some were looked at.
+        among: those; None: all were.
+    """
+    made, before, wanted = {}, "", {*candidates}
+    for batch in sorted({*wanted, *(n for n in inputs if among is None or n in among)}):
+        before = starts.get(batch, before)
+        if batch in inputs:
+            link = f"{before}\n{batch} {sorted(inputs[batch].items())}\n"
             before = hashlib.sha256(link.encode()).hexdigest()[:32]
-            source = next(sources, None)
-        made[batch] = before
+        if batch in wanted:
+            made[batch] = before
+        done = manifest.batches.get(batch)
+        if done is not None and done.passed_on and done.fingerprint == before:
+            before = done.passed_on
     return made
+
+
+def _passed_on(manifest: Manifest, work: Work, runs: Sequence[Sequence[int]]) -> dict[int, str]:
+    """What the batches after each run of neighbours follow from, where that is not what is computed now."""
+    found = {}
+    for last in (run[-1] for run in runs):
+        if next(manifest.batches.between(last + 1, None), None) is not None:
+            before = _fingerprint_before(manifest, last + 1)
+            if last in work.pending and work.fingerprints[last] != before:
+                found[last] = before
+    return found
 
 
 def _fingerprint_before(manifest: Manifest, batch: int) -> str:
     """Of the last batch before one that had any input: others are not computed any more if windows are shorter now."""
-    found = (done.fingerprint for _, done in manifest.batches.before(batch) if done.fingerprint and done.inputs)
-    return next(found, "")
+    for _, done in manifest.batches.before(batch):
+        if done.passed_on or (done.fingerprint and done.inputs):
+            return done.passed_on or done.fingerprint
+    return ""
 
 
 def carried_groups(work: Work, sizes: Mapping[int, int], group_bytes: int, *, is_nested: bool) -> list[list[int]]:
@@ -414,9 +478,7 @@ def undone(
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
     """
-    # A batch that lacks a view because its rows are lost is found with them: until then no run looks for it.
-    given_up = {b for b in work.kept if not manifest.batches[b].fingerprint}
-    left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)} - given_up
+    left = unfinished(manifest, work, views, sinks)
     # Windows may reach into a batch without input: nothing else would lead to it when it is complete.
     reaching = {batch for batch in work.inputs if batch + reach > work.closable}
     if span is None:
@@ -426,6 +488,13 @@ def undone(
         return sorted(left | reaching | {batch for batch in dirty if batch >= first or batch + reach > work.closable})
     waiting = reaching | {batch for batch in dirty if batch + span > work.closable}
     return sorted(waiting | left | {batch for batch in dirty if any(batch + i in left for i in range(span + 1))})
+
+
+def unfinished(manifest: Manifest, work: Work, views: Mapping[str, str], sinks: Collection[str]) -> set[int]:
+    """Those of all batches that there was something to do of that are not done."""
+    # A batch that lacks a view because its rows are lost is found with them: until then no run looks for it.
+    given_up = {b for b in work.kept if not manifest.batches[b].fingerprint}
+    return {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)} - given_up
 
 
 def committed_watermark(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:

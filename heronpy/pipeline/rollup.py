@@ -8,6 +8,7 @@ is written once for each level, however long the history is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from heronpy.pipeline.parts import part_name, unused, write_part
 from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.spill import local_directory
 from heronpy.pipeline.views import read_rows
+from heronpy.pipeline.window_keys import batch_of
 from heronpy.stores import decode_key
 from heronpy.streamlet.graph import StoreNode
 from heronpy.streamlet.monoid import Monoid
@@ -45,6 +47,10 @@ _ROWS = 8192
 _EMPTY = 16
 """So many batches without rows count as one with: they cost a read no file, but are looked for in the history."""
 _TIERS_MAX = 64
+WINDOW_LEVEL = 3
+WINDOW_ROWS = 65_536
+"""Tiers of views by window grow up to this level, and on up to so many rows: who asks for a key opens one of them, so
+larger ones would only be more to write again, with each late file and with each level."""
 _TOGETHER_MAX = 1024
 """So many batches that are in no tier become one at once, where there are many: the tiers in it are left out."""
 
@@ -61,8 +67,14 @@ class Merge:
     """If it is made of no tiers."""
 
 
-def plan_merges(manifest: Manifest, view: str) -> list[Merge]:
-    """The tiers that can be made now; afterwards there may be more. Pure, but for what it reads of the history."""
+def plan_merges(manifest: Manifest, view: str, *, by_window: bool = False) -> list[Merge]:
+    """The tiers that can be made now; afterwards there may be more. Pure, but for what it reads of the history.
+
+    Args:
+        manifest: what is done.
+        view: its name.
+        by_window: whether all of a key is in one batch, see `window_keys`.
+    """
     upto = manifest.committed_watermark
     if upto is None:
         return []
@@ -75,8 +87,9 @@ def plan_merges(manifest: Manifest, view: str) -> list[Merge]:
             runs.append((at, end, [(n, b) for n, b in batches if (at is None or n > at) and n <= end]))
         at = tier.upto
     runs.append((at, None, [(n, b) for n, b in batches if at is None or n > at]))
-    merges = [merge for run in runs for merge in _of_batches(view, *run)] + _of_tiers(tiers)
-    return merges or _of_many(tiers)
+    merges = [merge for run in runs for merge in _of_batches(view, *run)]
+    merges += [merge for merge in _of_tiers(tiers) if not by_window or _is_small(merge)]
+    return merges or _of_many(tiers, by_window=by_window)
 
 
 def _of_batches(view: str, after: int | None, end: int | None, run: list[tuple[int, Batch]]) -> Iterator[Merge]:
@@ -115,23 +128,37 @@ def _of_tiers(tiers: Sequence[Tier]) -> list[Merge]:
     return merges
 
 
-def _of_many(tiers: Sequence[Tier]) -> list[Merge]:
+def _is_small(merge: Merge) -> bool:
+    """Whether a view by window gains by it."""
+    return merge.level <= WINDOW_LEVEL or sum(tier.parts.rows for tier in merge.tiers) <= WINDOW_ROWS
+
+
+def _of_many(tiers: Sequence[Tier], *, by_window: bool) -> list[Merge]:
     """One tier of two neighbours of different levels, if there are so many that they meet no others of their own."""
-    if len(tiers) <= _TIERS_MAX:
+    if sum(not by_window or tier.level < WINDOW_LEVEL for tier in tiers) <= _TIERS_MAX:
         return []
-    at = min(range(1, len(tiers)), key=lambda i: max(tiers[i - 1].level, tiers[i].level))
-    pair = list(tiers[at - 1 : at + 1])
-    level = max(pair[0].level, pair[1].level) + (pair[0].level == pair[1].level)  # at least 2, as of all made of tiers
-    return [Merge(pair[0].after, pair[1].upto, level, pair)]
+    pairs = [merge for pair in itertools.pairwise(tiers) if _is_small(merge := _of_pair(*pair)) or not by_window]
+    return sorted(pairs, key=lambda merge: max(tier.level for tier in merge.tiers))[:1]
 
 
-def views_to_roll_up(manifest: Manifest, stores: Mapping[str, StoreNode]) -> list[str]:
+def _of_pair(a: Tier, b: Tier) -> Merge:
+    level = max(a.level, b.level) + (a.level == b.level)  # at least 2, as of all made of tiers
+    return Merge(a.after, b.upto, level, [a, b])
+
+
+def views_to_roll_up(job: Job, manifest: Manifest, stores: Mapping[str, StoreNode]) -> list[str]:
     """Views whose reads would open too many files."""
     return [
         view
         for view, node in stores.items()
-        if not manifest.others(view, node.monoid.signature) and plan_merges(manifest, view)
+        if not manifest.others(view, node.monoid.signature)
+        and plan_merges(manifest, view, by_window=_is_by_window(job, view))
     ]
+
+
+def _is_by_window(job: Job, view: str) -> bool:
+    node = job.stores().get(view)  # none of what only runs read
+    return node is not None and batch_of(node, job.batch_length_ms) is not None
 
 
 def roll_up(
@@ -142,8 +169,9 @@ def roll_up(
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Make the tiers of views that are worth it. They are visible together, level by level."""
-    for view in views_to_roll_up(manifest, stores):
-        while merges := plan_merges(manifest, view):
+    for view in views_to_roll_up(job, manifest, stores):
+        by_window = _is_by_window(job, view)
+        while merges := plan_merges(manifest, view, by_window=by_window):
             with watched(sc, "roll up", (), progress):
                 _roll_up(sc, job, manifest, view, stores[view].monoid, merges)
 

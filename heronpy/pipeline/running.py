@@ -42,7 +42,7 @@ from heronpy.pipeline.intents import intend, settle
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
-from heronpy.pipeline.manifest import Manifest, Parts, lock
+from heronpy.pipeline.manifest import Batch, Manifest, Parts, lock
 from heronpy.pipeline.masters import check_shared, master_in_use
 from heronpy.pipeline.partials import Partials, PartialsTask, partials_tasks
 from heronpy.pipeline.pending import (
@@ -55,6 +55,7 @@ from heronpy.pipeline.pending import (
     grouped,
     renew,
     undone,
+    unfinished,
 )
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.progress import Progress
@@ -165,6 +166,8 @@ class _Run:
         """Batches that turned out to be computed from their archive."""
         self._changed: dict[str, set[Any] | None] = {}
         """Keys that have another value in what a reduction keeps, by its view; None: too many."""
+        self._looks_at_few = self._carried_lookback is not None and not plan.is_nested
+        """Whether what follows from a changed batch is looked for by its keys: see `_followers`."""
 
     def run(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> RunReport:
         began = time.monotonic()
@@ -190,6 +193,7 @@ class _Run:
         reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
         span = None if lookback is None else max(lookback, reach)
         before = _noted(manifest)
+        few = self._looks_at_few and lookback is None and manifest.is_settled and not (batches or everything)
         found = find_changes(
             self._job,
             self._plan,
@@ -201,7 +205,9 @@ class _Run:
             everything=everything,
             carried_span=self._carried_lookback if lookback is None else None,
             also=self._not_carried,
+            few_span=max(self._carried_lookback or 0, reach) if few else None,
         )
+        few = few and found.affected is not None
         self._has_looked_at_all = found.affected is None
         self._archives = found.archives
         inputs, input_sizes = fingerprints(self._archives, manifest.unread), sizes(self._archives)
@@ -221,7 +227,10 @@ class _Run:
             looked_at=found.looked_at(),
             hurt=hurt_batches(self._archives, inputs, manifest.batches),
             carried_lookback=self._carried_lookback,
+            few=few,
         )
+        if few and not self._is_plain(found, work):
+            return self._look_at_all()
         found.dirty.update(work.orphaned)
         work.carried -= self._not_carried
         work.carries = self._carried_lookback is not None and lookback is None
@@ -241,8 +250,12 @@ class _Run:
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
         left = undone(manifest, work, found.dirty, span, reach, views, sinks)
         remember(manifest, found, program_of(self._plan, span), left)
+        manifest.is_settled = few or (manifest.is_settled and not work.pending)
         if self._compute(work, lookback, input_sizes):
             return False
+        if lookback is None:
+            later = next(manifest.batches.between(found.closable + 1, None), None)
+            manifest.is_settled = later is None and not unfinished(manifest, work, views, sinks)
         self._report.blocked = work.blocked
         manifest.todo = undone(manifest, work, found.dirty, span, reach, views, sinks)
         upto = committed_watermark(manifest, work, ())
@@ -288,7 +301,7 @@ class _Run:
 
     def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> bool:
         """Compute what is pending, group by group, and roll up. True: some of it is to be computed from its archive."""
-        if not work.pending and not views_to_roll_up(self._manifest, self._plan.stores()):
+        if not work.pending and not views_to_roll_up(self._job, self._manifest, self._plan.stores()):
             return False
         with self._spark() as sc:
             group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
@@ -296,8 +309,10 @@ class _Run:
             while work.groups:
                 group = work.groups[0]
                 left = [batch for one in work.groups[1:] for batch in one]
-                if self._group(sc, work, group, left, lookback, input_sizes):
+                if self._group(sc, work, group, left, lookback, input_sizes, group_bytes):
                     work.groups.remove(group)
+                elif work.few and not self._looks_at_few:
+                    return True
                 elif self._not_carried.isdisjoint(work.carried):
                     self._block(work, lookback)
                 else:
@@ -400,10 +415,12 @@ class _Run:
         left: Sequence[int],
         lookback: int | None,
         input_sizes: Mapping[int, int],
+        group_bytes: int,
     ) -> bool:
         """Compute some batches. False: nothing of it counts.
 
         Their input turned out to be damaged; or user code raised where batches were carried: they are not from now on.
+        Or it is not known which of those that were not looked at follow from them: all are looked at from now on.
         """
         # What is damaged is read by none of them, or they would be blocked.
         damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
@@ -443,6 +460,8 @@ class _Run:
             return False
         if unread := unread_files(self._archives, report.malformed_in):
             self._manifest.unread |= unread
+            if work.few:
+                return self._look_at_all()
             if not self._accept_damage:
                 self._manifest.save(self._job.directory)  # so that the next run need not find it
                 return False
@@ -450,7 +469,18 @@ class _Run:
         if self._accept_damage:
             known = damaged_batches(self._archives, self._manifest.unread)
             self._report.damaged = known | work.lacking(known, group, lookback)
-        unchanged = self._unchanged(work, plan, report, group, left) if work.carries else set()
+        unchanged: set[int] = set()
+        followers: dict[int, Batch] = {}
+        if work.few and not carried.issuperset(group):
+            found = self._followers(work, plan, report, group, left)
+            if found is None:
+                return self._look_at_all()
+            followers = found
+            unchanged = work.settled.intersection(left).difference(found) if work.carried.issuperset(left) else set()
+            self._manifest.is_settled = work.carried.issuperset(left)
+            self._manifest.todo = sorted({*self._manifest.todo, *followers})
+        elif work.carries and not work.few:
+            unchanged = self._unchanged(work, plan, report, group, left)
         commit(
             self._job,
             self._plan,
@@ -464,10 +494,14 @@ class _Run:
             direct=work.direct,
             carried=carried,
             unchanged={batch: work.fingerprints[batch] for batch in unchanged},
+            passed_on=work.passed_on if work.few and work.carried.issuperset(left) else {},
+            followers=followers,
             committed_watermark=lambda: committed_watermark(self._manifest, work, {*left} - unchanged),
         )
         settle(note)
         work.leave(unchanged)
+        work.follow(more := {batch: done for batch, done in followers.items() if batch not in left})
+        work.groups += grouped(sorted(more), {batch: self._kept_bytes(batch) for batch in more}, group_bytes)
         self._add(report, group)
         self._report.carried = sorted({*self._report.carried, *carried} - ({*group} - carried))
         return True
@@ -480,21 +514,69 @@ class _Run:
         # What a run before this one has changed, which died, is not known. What is carried is looked for once, before.
         if plan.is_nested or not computed or work.carried.isdisjoint(left) or work.carried.issuperset(group):
             return set()
-        directory, manifest, last = self._job.directory, self._manifest, max(work.carried)
-        for output in plan.partials.values():
-            view = plan.stored(output).store_name
-            before, parts = self._changed.get(view, set()), [part for part in report.parts if part.stage == output]
-            found = changed_keys(directory, manifest, view, parts, [batch for batch in group if batch < last])
-            self._changed[view] = None if before is None or found is None else before | found
+        last = max(work.carried)
+        self._note_changed(plan, report, [batch for batch in group if batch < last])
         carried = sorted(work.carried.intersection(left))
         if len(carried) < len(left) or None in self._changed.values():
             return set()  # others are computed before them
-        occurring: set[int] = set()
+        occurring = self._occurring(min(computed), last)
+        return work.settled.intersection(carried) - affected(carried, occurring, computed, self._back(plan))
+
+    def _followers(
+        self, work: Work, plan: BatchPlan, report: Report, group: Sequence[int], left: Sequence[int]
+    ) -> dict[int, Batch] | None:
+        """Batches that are done, with other results now: what they follow from has changed keys. None: not known."""
+        manifest, computed = self._manifest, {*work.pending} - work.carried
+        last = next(reversed(manifest.batches), None)
+        before = [] if last is None else sorted(batch for batch in computed if batch < last)
+        if last is None or not before:
+            return {}
+        self._note_changed(plan, report, [batch for batch in group if batch < last])
+        if None in self._changed.values():
+            return None
+        if not work.carried.issuperset(left):
+            return {}  # others are computed before them
+        changed, back = {*before, *self._occurring(before[0], last)}, self._back(plan)
+        following = sorted({batch + i for batch in changed for i in range(back + 1)} - computed)
+        found = {batch: done for batch in following if (done := manifest.batches.get(batch)) is not None}
+        known = (done.direct and done.fingerprint and not done.refused and not done.damaged for done in found.values())
+        return found if all(known) else None
+
+    def _note_changed(self, plan: BatchPlan, report: Report, batches: Sequence[int]) -> None:
+        """Note which keys have another value in batches that were computed."""
+        for output in plan.partials.values():
+            view = plan.stored(output).store_name
+            before, parts = self._changed.get(view, set()), [part for part in report.parts if part.stage == output]
+            found = changed_keys(self._job.directory, self._manifest, view, parts, batches)
+            self._changed[view] = None if before is None or found is None else before | found
+
+    def _occurring(self, first: int, last: int) -> set[int]:
+        """The batches from one to another in which keys occur that have another value."""
+        found: set[int] = set()
         for view, keys in self._changed.items():
             if keys:
-                occurring |= Occurrences(directory, manifest, view, keys).between(min(computed), last)
-        back = max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.partials)
-        return work.settled.intersection(carried) - affected(carried, occurring, computed, back)
+                found |= Occurrences(self._job.directory, self._manifest, view, keys).between(first, last)
+        return found
+
+    def _back(self, plan: BatchPlan) -> int:
+        """How many batches before it results of reductions are read for a batch."""
+        return max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.partials)
+
+    def _is_plain(self, found: Found, work: Work) -> bool:
+        """Whether nothing but new and late files has happened: then few batches tell what is to be done."""
+        manifest = self._manifest
+        return (
+            not (work.lost or work.hurt or work.orphaned or self._not_carried)
+            and not damaged_batches(self._archives, manifest.unread)
+            and next(manifest.batches.between(found.closable + 1, None), None) is None
+            and can_carry(manifest, work, self._views, self._sinks, is_nested=False)
+        )
+
+    def _look_at_all(self) -> bool:
+        """Look at all batches after those that have changed, from the next look at archives on."""
+        self._looks_at_few = False
+        self._changed.clear()
+        return False
 
     def _kept(
         self, plan: BatchPlan, group: Collection[int], cores: int, read: Container[int] = ()
@@ -591,6 +673,8 @@ class _Run:
                 direct={},
                 carried=(),
                 unchanged={},
+                passed_on={},
+                followers=(),
                 committed_watermark=lambda: upto,
                 all_anew=True,
             )
@@ -637,4 +721,6 @@ def _now_ms() -> int:
 
 def _noted(manifest: Manifest) -> Any:
     """What a run that computes nothing may change."""
-    return msgspec.to_builtins((manifest.unread, manifest.todo, manifest.program, manifest.checked))
+    return msgspec.to_builtins(
+        (manifest.unread, manifest.todo, manifest.program, manifest.checked, manifest.is_settled)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from heronpy.errors import NotFoundError, StateError
 from heronpy.filesystem import Location
@@ -41,7 +41,7 @@ class ViewReader:
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
         self._files: OrderedDict[Location, _PartFile] = OrderedDict()
-        self._lookup: tuple[Manifest, int | None, list[tuple[Location, Parts]]] | None = None
+        self._lookup: tuple[Manifest, int | None, list[_Source]] | None = None
         """Where `get` has looked last: to find that in the manifest costs in proportion to the history."""
         if lacking := self.manifest.lacking(view, self.manifest.committed_watermark):
             last = self._name(lacking[-1])
@@ -60,18 +60,23 @@ class ViewReader:
         """Batch ids that have the view, ascending; also those in which it has no rows."""
         return [n for n, batch in self.manifest.batches.items() if self._view in batch.views]
 
-    def get(self, key: Any, upto: int | None = None) -> Any:
+    def get(self, key: Any, upto: int | None = None, batch: int | None = None) -> Any:
         """The accumulator of a key over all batches up to `upto` (all without it); None if it has none.
+
+        Args:
+            key: as the program made it.
+            upto: the last batch that counts.
+            batch: the only one that can have the key; None: any can.
 
         Raises:
             StateError: a file is damaged or missing.
         """
         try:
-            return self._get(key, upto)
+            return self._get(key, upto, batch)
         except (FileNotFoundError, NotFoundError):  # of a part, of what the manifest names
             self._reload()
         try:
-            return self._get(key, upto)
+            return self._get(key, upto, batch)
         except FileNotFoundError as e:
             raise StateError(f"view {self._view} misses {e.filename}: compute that batch again") from e
 
@@ -117,21 +122,23 @@ class ViewReader:
     def _name(self, batch: int) -> str:
         return batch_name(batch, self.manifest.batch_length_ms)
 
-    def _get(self, key: Any, upto: int | None) -> Any:
+    def _get(self, key: Any, upto: int | None, batch: int | None) -> Any:
         encoded, hashed = encode_key(key), stable_hash(key)
         total: Any = None
-        for folder, parts in self._looked_up(upto):
-            for index in parts.holding(hashed):
-                value = self._open(folder / parts.file_of(index)).get(encoded)
+        for source in self._looked_up(upto):
+            if batch is not None and not source.has(batch):
+                continue
+            for index in source.parts.holding(hashed):
+                value = self._open(source.folder / source.parts.file_of(index)).get(encoded)
                 if value is not None:
                     acc = self._monoid.decode(value)
                     total = acc if total is None else self._monoid.merge(total, acc)
         return total
 
-    def _looked_up(self, upto: int | None) -> list[tuple[Location, Parts]]:
+    def _looked_up(self, upto: int | None) -> list[_Source]:
         if self._lookup is None or self._lookup[0] is not self.manifest or self._lookup[1] != upto:
-            found = _folders(self._directory, self._view, self.manifest, upto)
-            self._lookup = self.manifest, upto, [(folder, parts) for folder, parts in found if parts.rows]
+            found = _sources(self._directory, self._view, self.manifest, upto)
+            self._lookup = self.manifest, upto, [source for source in found if source.parts.rows]
         return self._lookup[2]
 
     def _batch_folder(self, batch: int, version: str) -> Location:
@@ -161,9 +168,9 @@ def view_files(
 ) -> list[Location]:
     """The files that have everything up to a batch, or from one to another: of tiers, and of batches in none."""
     return [
-        folder / parts.file_of(index)
-        for folder, parts in _folders(directory, view, manifest, upto, first)
-        for index, rows in enumerate(parts.part_rows)
+        source.folder / source.parts.file_of(index)
+        for source in _sources(directory, view, manifest, upto, first)
+        for index, rows in enumerate(source.parts.part_rows)
         if rows
     ]
 
@@ -181,15 +188,29 @@ def tier_files(directory: Location, view: str, tier: Tier) -> list[Location]:
     return [folder / tier.parts.file_of(index) for index, rows in enumerate(tier.parts.part_rows) if rows]
 
 
-def _folders(
+class _Source(NamedTuple):
+    """What is read of a view: a tier, or a batch that is in none."""
+
+    after: int | None
+    """The last batch before it."""
+    upto: int
+    folder: Location
+    parts: Parts
+
+    def has(self, batch: int) -> bool:
+        return (self.after is None or batch > self.after) and batch <= self.upto
+
+
+def _sources(
     directory: Location, view: str, manifest: Manifest, upto: int | None, first: int | None = None
-) -> list[tuple[Location, Parts]]:
+) -> list[_Source]:
     tiers, batches = manifest.read_plan(view, upto, directory, first=first)
     folder = directory / "views" / view
-    return [
-        *((folder / "base" / tier.version, tier.parts) for tier in tiers),
-        *((folder / f"batch={n}" / batch.version_of(batch.views[view]), batch.views[view]) for n, batch in batches),
-    ]
+    found = [_Source(tier.after, tier.upto, folder / "base" / tier.version, tier.parts) for tier in tiers]
+    for n, batch in batches:
+        parts = batch.views[view]
+        found.append(_Source(n - 1, n, folder / f"batch={n}" / batch.version_of(parts), parts))
+    return found
 
 
 def read_rows(path: Location) -> Iterator[tuple[bytes, bytes]]:

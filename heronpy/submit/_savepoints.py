@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from heronpy.config import ALLOW_DROPPED_STATE, MIB, START_CLEAN, is_set, takes_checkpoints
-from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
+from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UsageError
 from heronpy.plan import LogicalPlan, StateOwner, state_owners
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
@@ -27,7 +27,13 @@ _ATTEMPTS: Final = 3
 
 
 def storage_url(text: str) -> str:
-    """The URL of a storage that a user has named; a path may be relative."""
+    """The URL of a storage that a user has named; a path may be relative.
+
+    Raises:
+        UsageError: it is empty, as an unset variable of a shell is: that must not mean no checkpoint.
+    """
+    if not text:
+        raise UsageError("the place of a checkpoint is empty: name a URL or a path")
     return text if "://" in text else str(Path(text).expanduser().absolute())
 
 

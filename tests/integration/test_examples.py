@@ -114,7 +114,7 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
     script = tmp_path / "topology.py"
     script.write_text(readme_program("heronpy.api"))
     commands = readme_commands("Counting")
-    assert commands[0] == ["submit", "local", "topology.py", "-", "Counting"]
+    assert commands[0] == ["submit", "--wait", "local", "topology.py", "-", "Counting"]
     heron("submit", "local", "--wait", "--timeout", "240", str(script), "-", "Counting")
     [kill] = [words for words in commands if words[0] == "kill"]
     others = [words for words in commands[1:] if words is not kill]

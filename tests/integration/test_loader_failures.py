@@ -31,6 +31,28 @@ class TestFailures:
         with pytest.raises(NotFoundError, match=r"no class 'Leters' .*did you mean 'Letters'"):
             define(tmp_path / "main.py", "main.Leters")
 
+    def test_an_empty_file_name_is_no_directory(self) -> None:
+        with pytest.raises(NotFoundError, match="no file '', and no name of a module"):
+            define("", "-")
+
+    def test_a_script_that_only_has_a_topology_class_is_told_to_name_it(self, tmp_path: Path) -> None:
+        write(tmp_path, {"main.py": CLASS_TOPOLOGY, "parts/components.py": COMPONENTS})
+        with pytest.raises(TopologyError, match=r"main\.py defined no topology: name its class Letters instead of -"):
+            define(tmp_path / "main.py", "-")
+
+    @pytest.mark.parametrize(
+        ("method", "misnamed", "said"),
+        [
+            ("next_tuple", "nextTuple", r"LetterSpout has nextTuple\(\), which is next_tuple\(\) here"),
+            ("process", "execute", r"TallyBolt has execute\(\), which is process\(\) here"),
+        ],
+    )
+    def test_a_method_with_storms_name_is_refused(self, tmp_path: Path, method: str, misnamed: str, said: str) -> None:
+        components = COMPONENTS.replace(f"def {method}(", f"def {misnamed}(")
+        write(tmp_path, {"main.py": CLASS_TOPOLOGY, "parts/components.py": components})
+        with pytest.raises(TopologyError, match=said):
+            define(tmp_path / "main.py", "Letters")
+
     def test_a_missing_module_is_not_found(self) -> None:
         with pytest.raises(NotFoundError, match="no_such_package"):
             define("no_such_package.topology", "-")

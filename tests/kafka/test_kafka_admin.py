@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from heronpy.connectors._kafka_client import LATEST, Cluster, answered
+from heronpy.connectors.kafka_client import LATEST, Cluster, answered
 from heronpy.errors import UnavailableError
 from heronpy.testing.kafka import KafkaServer
 

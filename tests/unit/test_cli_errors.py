@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,21 @@ from heronpy.stores import RedisStore
 SCRIPT = """
 import argparse
 argparse.ArgumentParser(description="counts words").parse_args()
+"""
+
+
+TICKS = """
+from heronpy.api import Spout, Topology
+
+
+class Ticking(Spout):
+    outputs = ["tick"]
+
+    def next_tuple(self): ...
+
+
+class Ticks(Topology):
+    ticks = Ticking.spec()
 """
 
 
@@ -45,6 +61,30 @@ def test_help_that_is_meant_for_the_script_is_the_scripts_and_no_error(tmp_path:
     without = heron("submit", "local", str(script), "-", home=tmp_path / "home")
     assert without.returncode == 2
     assert "defined no topology" in without.stderr
+
+
+def test_an_empty_place_of_a_checkpoint_does_not_mean_none(tmp_path: Path) -> None:
+    script = tmp_path / "ticks.py"
+    script.write_text(TICKS)
+    done = heron("submit", "--dry-run", "--from", "", "local", str(script), "Ticks", home=tmp_path / "home")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "heron: the place of a checkpoint is empty: name a URL or a path\n"
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from heronpy.cli import main; main('version')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_what_a_locale_cannot_write_is_replaced() -> None:
+    code = "import sys; from heronpy.cli import run; run(['version']); print('2 \u2192 3')"
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (0, "2 ? 3", "")
 
 
 def test_summaries_of_commands_are_not_cut(tmp_path: Path) -> None:

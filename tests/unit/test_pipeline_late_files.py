@@ -17,6 +17,7 @@ from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.connectors import JsonLinesSink, ListSource
 from heronpy.filesystem import Location
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, carrying, exchange, inputs, plan, rollup, running
+from heronpy.pipeline import manifest as manifests
 from heronpy.pipeline.computing import compute
 from heronpy.pipeline.partials import PartialsTask
 from heronpy.streamlet import Builder, Config, Max, Streamlet, WindowConfig
@@ -196,6 +197,54 @@ def test_a_late_file_beside_new_ones_reads_few_files_of_what_was_kept_between_th
     assert report.carried == [LATE + 3, LATE + 4]
     assert len(work.kept) < 2 * (rollup.TIER_BATCHES + 2 * rollup.TIER_TIERS * levels(BATCHES)) + 2 * 6
     world.check()
+    world.check_settled()
+
+
+def segments(world: World) -> set[str]:
+    """Files of the history."""
+    return {segment.name for segment in Manifest.load(world.directory).batches.segments()}
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_late_files_with_new_keys_write_little_of_the_history_and_leave_later_batches_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: bool
+) -> None:
+    model(monkeypatch)
+    monkeypatch.setattr("heronpy.pipeline._history.SEGMENT_BATCHES", 8)
+    world = filled(tmp_path, windows=windows, reduced=True, keys=10**6)
+    read: list[str] = []
+    decoded = manifests.decoded
+
+    def noted(data: bytes, segment: Any, where: str) -> Any:
+        read.append(segment.name)
+        return decoded(data, segment, where)
+
+    for late in (LATE, LATE, LATE + 1, LATE - 3, 0):  # in batches that others follow from, and before those
+        before = segments(world)
+        world.write(late)
+        with monkeypatch.context() as patched:
+            patched.setattr(manifests, "decoded", noted)
+            read.clear()
+            # Windows before a reduction, or behind it, reach over up to two batches.
+            assert {*world.run().batches} <= set(range(late, late + 6))
+        assert len(segments(world) - before) <= 4
+        assert len(set(read)) <= 8 < len(before)
+        world.check()
+    world.write(BATCHES, upto=BATCHES)
+    assert world.run().batches[0] >= BATCHES
+    world.check()
+    world.check_settled()
+
+
+def test_late_files_of_some_batches_at_once_with_keys_of_few_others_have_these_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world = filled(tmp_path, reduced=True, keys=64)
+    for late in ((LATE, LATE, 50), (50, 52, 53), (0, LATE + 1, 90)):
+        world.write(*late, count=2)
+        assert len(world.run().batches) < BATCHES // 2
+        world.check()
     world.check_settled()
 
 

@@ -36,10 +36,10 @@ class History:
         self.manifest.committed_watermark = upto
         self.manifest.save(self.directory)
 
-    def roll_up(self) -> int:
+    def roll_up(self, *, by_window: bool = False) -> int:
         """How many tiers that makes."""
         made = 0
-        while merges := plan_merges(self.manifest, VIEW):
+        while merges := plan_merges(self.manifest, VIEW, by_window=by_window):
             tiers = []
             for merge in merges:
                 version = f"t{next(self._numbers)}"
@@ -50,7 +50,8 @@ class History:
                 folder.mkdir(parents=True)
                 if merge.tiers:
                     (folder / CHILDREN).write_bytes(msgspec.json.encode(merge.tiers))
-                tiers.append(Tier(version, merge.after, merge.upto, merge.level))
+                rows = sum(t.parts.rows for t in merge.tiers) + sum(b.views[VIEW].rows for _, b in merge.batches)
+                tiers.append(Tier(version, merge.after, merge.upto, merge.level, Parts(rows, [rows])))
             gone = {tier.version for merge in merges for tier in merge.tiers}
             kept = [tier for tier in self.manifest.tiers.get(VIEW, ()) if tier.version not in gone]
             self.manifest.tiers[VIEW] = sorted([*kept, *tiers], key=lambda tier: tier.upto)
@@ -198,3 +199,25 @@ def test_a_tier_of_tiers_is_never_of_the_first_level_whose_parts_nobody_looks_fo
     history.manifest.tiers[VIEW] = [Tier(f"t{n}", n - 1 if n else None, n, (1, 1, 2)[n % 3]) for n in range(66)]
     (merge,) = plan_merges(history.manifest, VIEW)
     assert (len(merge.tiers), merge.level) == (2, 2)
+
+
+def test_a_late_file_writes_no_large_tier_of_a_view_by_window_again(history: History) -> None:
+    rows = 2 * rollup.WINDOW_ROWS // (rollup.TIER_BATCHES * rollup.TIER_TIERS**2)
+    for batch in range(0, 1600, 8):
+        history.put(*range(batch, batch + 8), rows=rows)
+        history.roll_up(by_window=True)
+    tiers = history.manifest.tiers[VIEW]
+    assert max(tier.level for tier in tiers) == rollup.WINDOW_LEVEL
+    history.put(10, rows=rows)
+    assert history.roll_up(by_window=True) <= rollup.WINDOW_LEVEL
+    history.check()
+
+
+def test_of_a_view_by_window_that_comes_in_any_order_small_tiers_do_not_become_many(history: History) -> None:
+    batches = list(range(3000))
+    random.Random(1).shuffle(batches)
+    for i in range(0, len(batches), 50):
+        history.put(*batches[i : i + 50], rows=10_000)
+        history.roll_up(by_window=True)
+    history.check()
+    assert sum(tier.level < rollup.WINDOW_LEVEL for tier in history.manifest.tiers[VIEW]) <= rollup._TIERS_MAX

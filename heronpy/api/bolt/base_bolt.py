@@ -19,7 +19,7 @@ class BaseBolt(BaseComponent):
     auto_anchor: bool = False
     """Anchor what is emitted without `anchors` to the tuple in hand."""
     auto_fail: bool = False
-    """Fail the tuple in hand when `process()` raises."""
+    """As streamparse has it. The tuple in hand fails whenever `process()` raises, also without it."""
 
     @classmethod
     def spec(

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Bolt(BaseBolt):
     """Takes tuples in and may emit others. Declare `outputs` and implement `process()`.
 
-    As in Heron, the bolt acks every tuple itself. Set `auto_ack`, `auto_anchor` and `auto_fail`, or use `BasicBolt`,
-    to have it done by the engine.
+    As in Heron, the bolt acks every tuple itself. Set `auto_ack` and `auto_anchor`, or use `BasicBolt`, to have it done
+    by the engine. A tuple fails when `process()` raises.
     """
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:

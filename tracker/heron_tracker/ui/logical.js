@@ -6,7 +6,7 @@ import { placed } from "./layout.js";
 const WIDTH = 150;
 const HEIGHT = 54;
 const LINE = 14; // of the operators of a streamlet program, where there are any
-const LETTERS = 21;
+const LETTERS = 18;
 const ACROSS = { along: 206, aside: 78 };
 const DOWN = { along: 96, aside: 166 };
 const MARGIN = 12;
@@ -113,7 +113,7 @@ export class LogicalPlan {
     set(element, "tip", look.tip);
     set(stripe, "fill", look.color);
     const barred = look.share !== undefined;
-    const room = barred ? 12 : 19;
+    const room = barred ? 10 : 16;
     text(title, cut(name, room));
     for (const shape of [box, stripe]) set(shape, "height", this.box.height);
     text(third, cut(this.operators.get(name).slice(1).map((one) => `→ ${one.name}`).join(" "), LETTERS));

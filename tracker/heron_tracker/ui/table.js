@@ -15,7 +15,7 @@ export class Table {
     this.body = h("tbody", {});
     this.kept = new Keyed(this.body, () => this.#create(), (element, row) => this.#update(element, row));
     this.nothing = h("p", { class: "none" });
-    this.more = h("button", { type: "button", class: "more", onclick: () => this.#grow() });
+    this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => this.#grow() });
     this.element = h("div", { class: "table" },
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
         h("table", {}, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, this.heads)), this.body)),
