@@ -251,14 +251,14 @@ def running(
             "heron.statemgr.connection.string": servers,
             "heron.network.bind.address": "::" if ipv6 else "0.0.0.0",
         }
-        stack.push(lambda kind, *_: _keep_logs(hosts) if kind else None)
+        stack.push(lambda kind, *_: keep_logs(hosts) if kind else None)
         launch = submit.submit(loader.Definition.of(topology), home=directory / "home", properties=properties)
         stack.callback(submit.kill, launch)
         yield launch, cluster, zookeepers
     assert not cluster.running
 
 
-def _keep_logs(hosts: Hosts) -> None:
+def keep_logs(hosts: Hosts) -> None:
     """Where a failed run can be looked into."""
     logs = Path(tempfile.mkdtemp(prefix="heron-hosts-logs-"))
     for host in hosts:

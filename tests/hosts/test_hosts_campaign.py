@@ -21,6 +21,7 @@ from hosts_scene import (
     WITHIN_S,
     Fault,
     WordScene,
+    keep_logs,
     kill_container,
     replace_cut_off,
     scene_on,
@@ -74,6 +75,9 @@ def campaign(scene: WordScene, faults: Sequence[Fault]) -> None:
             if FIGURES:
                 with open(FIGURES, "a") as file:
                     file.write(json.dumps({"seed": SEED, "kinds": [fault.__name__], "settled_s": settled_s}) + "\n")
+    except BaseException:
+        keep_logs(scene.hosts)  # a fixture is not told of it
+        raise
     finally:
         print("\n".join(table(took)), flush=True)
     repeated = scene.words.verify()

@@ -24,6 +24,7 @@ from hosts_scene import (
     START_S,
     WITHIN_S,
     Scene,
+    keep_logs,
     replace_cut_off,
     running,
     vanish,
@@ -132,10 +133,14 @@ def strike(scene: ExactScene, fault: ExactFault, number: int) -> None:
 
 
 def campaign(scene: ExactScene, faults: Sequence[ExactFault]) -> None:
-    for number, fault in enumerate(faults, start=1):
-        strike(scene, fault, number)
-    scene.keys.give(KEYS_AT_ONCE)
-    scene.keys.wait_exact(within_s=WITHIN_S)
+    try:
+        for number, fault in enumerate(faults, start=1):
+            strike(scene, fault, number)
+        scene.keys.give(KEYS_AT_ONCE)
+        scene.keys.wait_exact(within_s=WITHIN_S)
+    except BaseException:
+        keep_logs(scene.hosts)  # a fixture is not told of it
+        raise
     print(f"{len(faults)} faults, {scene.keys.given.total()} keys, each counted once", flush=True)
 
 
