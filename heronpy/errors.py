@@ -28,6 +28,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+from heronpy.shown import message
+
 _SHORTAGES = frozenset(
     (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EIO, errno.ESTALE)
 )
@@ -130,11 +132,16 @@ def is_shortage(error: BaseException) -> bool:
 
     It proves nothing about the element that was being worked on: setting that aside for it loses a healthy one.
     """
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
-        return True
-    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
-        return True
-    return error.__cause__ is not None and is_shortage(error.__cause__)  # a library has made its own error of it
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _SHORTAGES):
+            return True
+        if isinstance(cause, RuntimeError) and message(cause) == _NO_THREAD:
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__  # a library has made its own error of it
+    return False
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from heronpy.config import EngineConfig, is_scheduler_key
 from heronpy.errors import ConfigError, UserCodeError, nearest
 from heronpy.plan import Pickled, as_plain, key_value
 from heronpy.proto import topology_pb2
+from heronpy.shown import said
 
 _NEAR = 0.8
 """How much of an unknown key's name a known one must share to be taken for a slip of the pen."""
@@ -110,7 +111,7 @@ def _typed(key: str, value: Any) -> Any:
             return pickle.loads(value.data)
         except Exception as e:
             # Unpickling runs the user's code, which may raise anything.
-            raise UserCodeError(f"configuration {key}: its value cannot be unpickled: {e}") from e
+            raise UserCodeError(f"configuration {key}: its value cannot be unpickled: {said(e)}") from e
     if not isinstance(value, str):
         return value
     if value in ("true", "false"):

@@ -240,12 +240,12 @@ def _row(row: Any) -> Any:
     if isinstance(row, str):
         return row[:_ROW_CHARS]
     if not isinstance(row, bytes):
-        with contextlib.suppress(TypeError, ValueError, RecursionError):
+        with contextlib.suppress(BaseException):  # also what methods of the user's raise
             text = json.dumps(row, allow_nan=False)
             return row if len(text) <= _ROW_CHARS else text[:_ROW_CHARS]
     else:
         row = row[:_ROW_CHARS]
     try:
         return repr(row)[:_ROW_CHARS]
-    except Exception as error:  # a user's __repr__: what it cannot say must not lose the line
+    except BaseException as error:  # a user's __repr__: what it cannot say must not lose the line
         return f"<{type(row).__name__} without repr: {type(error).__name__}>"

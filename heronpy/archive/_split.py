@@ -15,6 +15,7 @@ from heronpy.archive.footer import Footer, UnreadableError, as_unreadable, check
 from heronpy.connectors.spi import Chunk
 from heronpy.errors import HeronError, NotFoundError, is_shortage
 from heronpy.filesystem import Location
+from heronpy.shown import said
 
 DeadLetter = Callable[[str, Any, str], None]
 _CHUNK_ROWS = 16_384
@@ -153,7 +154,7 @@ def _row_by_row(columns: dict[str, Any], footer: Footer, where: str, begin: int,
         except Exception as error:
             if not proves_damage(error, footer):
                 raise
-            reason = f"cannot be decoded: {type(error).__name__}: {error}"
+            reason = f"cannot be decoded: {said(error)}"
             dead_letter(f"{where} {begin + row}", columns["id"][row].as_py(), reason)
     keep = pa.array(kept, pa.int64())
     return Chunk(

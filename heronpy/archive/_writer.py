@@ -24,6 +24,7 @@ from heronpy.archive.mixed import OTHER, widen
 from heronpy.errors import ConfigError, HeronError, TupleError, is_shortage
 from heronpy.files import sync
 from heronpy.filesystem import Location, files_of, location
+from heronpy.shown import message, said
 
 DeadLetter = Callable[[str, Any, str], None]
 _TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -125,7 +126,7 @@ class ArchiveWriter:
             except Exception as error:  # user's __reduce__ and __getstate__ may raise anything
                 if is_shortage(error):
                     raise
-                self._dead_letter(f"archive {self._directory}, id {id}", value, f"cannot be pickled: {error}")
+                self._dead_letter(f"archive {self._directory}, id {id}", value, f"cannot be pickled: {message(error)}")
                 return
         elif type(value) is dict:
             value = value.copy()  # a later stage of the same task may well add a field to it
@@ -215,7 +216,7 @@ class ArchiveWriter:
         except Exception as error:
             if is_shortage(error):
                 raise
-            raise TupleError(f"archive {self._directory}: the element cannot be pickled: {error}") from error
+            raise TupleError(f"archive {self._directory}: the element cannot be pickled: {said(error)}") from error
 
     def _name(self) -> str:
         return f"{time.time_ns() // 1_000_000}-{self._task}-{secrets.token_hex(6)}.parquet"

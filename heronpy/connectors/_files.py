@@ -16,6 +16,7 @@ from heronpy.connectors._stored_glob import below_store, matching_stored
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.files import ABSENT
 from heronpy.filesystem import Found, Location, UrlPath, files_of, location
+from heronpy.shown import message
 
 UNFINISHED_S = 60.0
 """A file that has not changed for so long is complete, even if its last line has no end."""
@@ -216,5 +217,4 @@ def damage(path: str | Path, error: Exception) -> str:
 
 def why(error: Exception) -> str:
     """An error as one line."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    return error.strerror if isinstance(error, OSError) and error.strerror else message(error)

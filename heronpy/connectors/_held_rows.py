@@ -38,7 +38,7 @@ class HeldRowsWriter(TransactionalSinkWriter):
     def __init__(self, context: SinkContext) -> None:
         self._context = context
         self._epoch, self._task = context.epoch, context.task_index
-        self._sink = _shortened(f"{context.topology_id}/{context.name}")
+        self._sink = progress_key(context)
         self._owner = os.urandom(8).hex()
         self._rows: list[Any] = []
 
@@ -81,8 +81,9 @@ class HeldRowsWriter(TransactionalSinkWriter):
         )
 
 
-def _shortened(key: str) -> str:
-    """A key that a column holds."""
+def progress_key(context: SinkContext) -> str:
+    """The key of a sink's progress, so short that a column holds it."""
+    key = f"{context.topology_id}/{context.name}"
     if len(key) <= _KEY_CHARACTERS_MAX:
         return key
     return f"{key[:_KEY_CHARACTERS_MAX]}…{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"

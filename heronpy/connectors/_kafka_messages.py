@@ -9,6 +9,7 @@ import msgspec
 
 from heronpy.connectors._kafka_registry import RegistryFormat
 from heronpy.errors import ConfigError, HeronError
+from heronpy.shown import said
 
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes | None]
@@ -111,8 +112,7 @@ def _decoded(decode: Decode, data: bytes, what: str) -> Any:
     except HeronError:
         raise
     except Exception as e:  # it may be the user's own
-        text = " ".join(str(e).split())
-        raise ValueError(f"its {what} is malformed: {type(e).__name__}: {text}") from e
+        raise ValueError(f"its {what} is malformed: {said(e)}") from e
 
 
 def shown(message: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from heronpy.connectors._redis_entries import Decoder, shown, time_ms
 from heronpy.connectors.spi import Record, SourceReader
+from heronpy.shown import message
 
 _log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -172,7 +173,7 @@ class RedisReader(SourceReader):
                     raise ValueError("the entry was deleted from the stream before it was processed")
                 records.append(Record(self._decoder.decode(fields), time_ms(entry_id), entry_id))
             except ValueError as e:
-                self._dead_letter(f"{self._stream}:{entry_id}", shown(fields or {}), " ".join(str(e).split()))
+                self._dead_letter(f"{self._stream}:{entry_id}", shown(fields or {}), message(e))
                 self._acks[entry_id] = None
         self._out.update((record.id, None) for record in records)
         return records

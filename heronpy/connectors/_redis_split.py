@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from heronpy.connectors._redis_entries import Decoder, shown, time_ms
 from heronpy.connectors.spi import Record, SplitReader
+from heronpy.shown import message
 
 _log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -114,7 +115,7 @@ class RedisSplitReader(SplitReader):
             try:
                 records.append(Record(self._decoder.decode(fields), time_ms(entry_id), entry_id))
             except ValueError as e:
-                self._dead_letter(f"{self._stream}:{entry_id}", shown(fields), " ".join(str(e).split()))
+                self._dead_letter(f"{self._stream}:{entry_id}", shown(fields), message(e))
         if entries:
             assert self._position is not None
             known = self._position.added

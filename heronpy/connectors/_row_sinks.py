@@ -15,8 +15,7 @@ from heronpy.connectors._part_files import FileSink
 from heronpy.connectors._staged_files import Encoder
 from heronpy.connectors.spi import Sink
 from heronpy.errors import ConfigError
-
-_SHOWN = 200
+from heronpy.shown import shown
 
 
 class JsonLinesSink(FileSink):
@@ -96,15 +95,6 @@ class _LineEncoder:
 def unfit(sink: Sink, element: Any, reason: str) -> ValueError:
     """What is raised for an element that a sink cannot hold."""
     return ValueError(f"{type(sink).__name__} cannot hold {shown(element)}: {reason}")
-
-
-def shown(element: Any) -> str:
-    """An element in an error, not too long."""
-    try:
-        text = repr(element)
-    except Exception as e:  # an int of thousands of digits in it, or a __repr__ of the user's
-        text = f"a {type(element).__qualname__}, whose repr raises {type(e).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _text_line(element: Any) -> bytes:

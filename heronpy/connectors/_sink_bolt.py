@@ -18,6 +18,7 @@ from heronpy.api.api_constants import (
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter
 from heronpy.errors import UserCodeError
+from heronpy.shown import said
 
 SINK_KEY: Final = "connectors.sink"
 """Configuration key of a component: its pickled sink and field."""
@@ -75,7 +76,7 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
         try:
             bolt: SinkBolt = pickle.loads(config[SINK_KEY])
         except Exception as e:  # unpickling runs the user's code
-            raise UserCodeError(f"the sink cannot be unpickled: {type(e).__name__}: {e}") from e
+            raise UserCodeError(f"the sink cannot be unpickled: {said(e)}") from e
         self._field = bolt.field
         self._held: list[Tuple] = []
         self._written = 0

@@ -28,6 +28,7 @@ from heronpy.connectors.split_set import SplitSet
 from heronpy.connectors.split_shares import PENDING_MAX, SplitShares
 from heronpy.errors import ConfigError, TupleError, UserCodeError
 from heronpy.files import local_path
+from heronpy.shown import said
 
 SOURCE_KEY: Final = "connectors.source"
 """Configuration key of a component: its pickled source and options."""
@@ -115,7 +116,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         try:
             spout: SourceSpout = pickle.loads(config[SOURCE_KEY])
         except Exception as e:  # unpickling runs the user's code
-            raise UserCodeError(f"the source cannot be unpickled: {type(e).__name__}: {e}") from e
+            raise UserCodeError(f"the source cannot be unpickled: {said(e)}") from e
         mode = config.get(TOPOLOGY_RELIABILITY_MODE)
         self._context = context
         self._source = spout.source

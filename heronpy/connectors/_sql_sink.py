@@ -3,25 +3,36 @@
 # Exactly once: the rows of a checkpoint and the number of that checkpoint are written in one transaction. A repeated
 # commit finds the number; a fenced writer finds a row that is not its own any more. Both by the UPDATE that the
 # transaction begins with, which locks the row of the task until it ends: so there is no check before the write.
+#
+# With a table for dead letters, what is refused is found in that transaction, and goes to that table in it. So nothing
+# has to be tried before, a refusal that only a commit meets (two tasks with one key) is no dead end, and a repeated
+# commit changes neither table. Emitted as tuples, dead letters of a commit would be lost with its process.
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from heronpy.connectors._files import why
-from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
+from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows, progress_key
 from heronpy.connectors._optional import need
-from heronpy.connectors._row_sinks import shown, unfit
+from heronpy.connectors._row_sinks import unfit
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+from heronpy.shown import message, shown
 
 PROGRESS_TABLE = "heron_sink_progress"
 _KEY_CHARACTERS = 255
 _TRIES = 3
+_TEXT_CHARACTERS = 10_000
+
+_log = logging.getLogger(__name__)
 
 
 class SqlSink(Sink):
@@ -29,8 +40,8 @@ class SqlSink(Sink):
 
     Exactly once, the rows between two checkpoints are kept in memory and in the checkpoint, and inserted with a
     progress row in one transaction when it is committed. They are tried before, in a transaction that is rolled back:
-    what the table refuses by then fails the checkpoint. The progress table is made beside the table's, one row for each
-    task; while it is there, nothing is inserted twice.
+    what the table refuses by then fails the checkpoint, again and again, unless there is a table for dead letters. The
+    progress table is made beside the table's, one row for each task; while it is there, nothing is inserted twice.
     """
 
     exactly_once = True
@@ -42,6 +53,7 @@ class SqlSink(Sink):
         *,
         url_env: str | None = None,
         progress_table: str = PROGRESS_TABLE,
+        dead_letters: str | None = None,
     ) -> None:
         """Describe the sink; the database is connected to when it is opened.
 
@@ -51,18 +63,22 @@ class SqlSink(Sink):
             table: the table, or `schema.table`. It exists.
             url_env: name of an environment variable of the tasks that has the URL.
             progress_table: a table for the progress, in the same schema; made if missing.
+            dead_letters: a table for the rows that the table refuses, in the same schema; made if missing. They are
+                inserted there with the reason (`sink, task, checkpoint, row_text, reason`), in the transaction of the
+                others, exactly once if these are. None: a row that is refused is an error.
 
         Raises:
             ConfigError: not one URL, or no table.
         """
         if (url is None) == (url_env is None):
             raise ConfigError("SqlSink takes either a url or a url_env")
-        if not table or not progress_table:
+        if not table or not progress_table or dead_letters == "":
             raise ConfigError("SqlSink takes the name of a table")
         self._url = url
         self._url_env = url_env
         self._schema, _, self._table = table.rpartition(".")
         self._progress = progress_table
+        self._dead_letters = dead_letters
 
     def __repr__(self) -> str:
         return f"SqlSink(table={f'{self._schema}.{self._table}'.lstrip('.')!r})"
@@ -93,16 +109,17 @@ class SqlSink(Sink):
         except NoSuchTableError:
             engine.dispose()
             raise ConfigError(f"{self!r}: there is no such table") from None
-        return _Table(self, engine, table)
+        return _Table(self, engine, table, self._dead_letters)
 
 
 class _Table:
     """An open database, and the table in it."""
 
-    def __init__(self, sink: SqlSink, engine: Any, table: Any) -> None:
+    def __init__(self, sink: SqlSink, engine: Any, table: Any, dead_letters: str | None) -> None:
         self.sink = sink
         self.engine = engine
         self.table = table
+        self.dead_letters = None if dead_letters is None else self._dead_letters_table(dead_letters)
         self._names = set(table.columns.keys())
         self._needed = {
             column.name
@@ -120,10 +137,72 @@ class _Table:
             raise unfit(self.sink, element, f"the columns {sorted(self._needed)} need a value")
         return dict(fields)
 
+    def write(self, connection: Any, who: str, rows: Sequence[dict[str, Any]], **of: Any) -> None:
+        """Insert rows, or what is refused of them into the table for dead letters, if there is one.
+
+        Args:
+            connection: In a transaction that has begun.
+            who: The sink, in errors.
+            rows: What to insert.
+            of: More columns of dead letters.
+        """
+        if self.dead_letters is None:
+            self.insert(connection, rows)
+            return
+        letters = [
+            {**of, "row_text": _text(row), "reason": reason} for row, reason in self._refused(connection, who, rows)
+        ]
+        if letters:
+            connection.execute(self.dead_letters.insert(), letters)
+            first = letters[0]
+            _log.warning(
+                "%s: %d rows are refused, and in %s instead; the first is %.200s: %s",
+                *(who, len(letters), self.dead_letters, first["row_text"], first["reason"]),
+            )
+
+    def _refused(
+        self, connection: Any, who: str, rows: Sequence[dict[str, Any]]
+    ) -> Iterator[tuple[dict[str, Any], str]]:
+        """Insert rows but for those that are refused: halves are tried, until these stand alone."""
+        todo = [rows]
+        while todo:
+            some = todo.pop()
+            try:
+                with _translated(who), connection.begin_nested():
+                    self.insert(connection, some)
+            except CheckpointError as error:
+                if len(some) == 1:
+                    yield some[0], message(error).replace("\0", "\\0")
+                else:
+                    middle = len(some) // 2
+                    todo += [some[middle:], some[:middle]]
+
     def insert(self, connection: Any, rows: Sequence[dict[str, Any]]) -> None:
         """Insert rows, in their order; those with the same fields at once."""
         for _, some in itertools.groupby(rows, key=lambda row: row.keys()):
             connection.execute(self.table.insert(), list(some))
+
+    def made(self, name: str, *columns: Any) -> Any:
+        """A table of the engine's own, beside the sink's; made if missing."""
+        import sqlalchemy
+        from sqlalchemy.exc import SQLAlchemyError
+
+        table = sqlalchemy.Table(name, sqlalchemy.MetaData(schema=self.table.schema), *columns)
+        with contextlib.suppress(SQLAlchemyError):  # another task makes it at this moment; else the next call says so
+            table.create(self.engine, checkfirst=True)
+        return table
+
+    def _dead_letters_table(self, name: str) -> Any:
+        import sqlalchemy
+
+        return self.made(
+            name,
+            sqlalchemy.Column("sink", sqlalchemy.String(_KEY_CHARACTERS), nullable=False),
+            sqlalchemy.Column("task", sqlalchemy.Integer, nullable=False),
+            sqlalchemy.Column("checkpoint", sqlalchemy.BigInteger),
+            sqlalchemy.Column("row_text", sqlalchemy.Text, nullable=False),
+            sqlalchemy.Column("reason", sqlalchemy.Text, nullable=False),
+        )
 
     def insert_all(self, who: str, rows: Sequence[dict[str, Any]], *, commit: bool) -> None:
         """Insert rows in a transaction of their own, or only try to.
@@ -166,16 +245,22 @@ class _FlushingWriter(SinkWriter):
 
     def __init__(self, table: _Table, context: SinkContext) -> None:
         self._table = table
-        self._name = context.name
+        self._who, self._task = f"sink {context.name}", context.task_index
+        self._sink = progress_key(context)
         self._rows: list[dict[str, Any]] = []
 
     def write(self, element: Any) -> None:
         self._rows.append(self._table.row(element))
 
     def flush(self) -> None:
-        if self._rows:
-            self._table.insert_all(f"sink {self._name}", self._rows, commit=True)
-            self._rows.clear()
+        if not self._rows:
+            return
+        if self._table.dead_letters is None:
+            self._table.insert_all(self._who, self._rows, commit=True)
+        else:
+            with _translated(self._who), self._table.engine.begin() as connection:
+                self._table.write(connection, self._who, self._rows, sink=self._sink, task=self._task)
+        self._rows.clear()
 
     def close(self) -> None:
         self._table.engine.dispose()
@@ -196,7 +281,8 @@ class _TransactionalWriter(HeldRowsWriter):
         return self._table.row(element)
 
     def check(self, rows: list[Any]) -> None:
-        self._table.insert_all(self._who, rows, commit=False)
+        if self._table.dead_letters is None:
+            self._table.insert_all(self._who, rows, commit=False)
 
     def commit_rows(self, prepared: PreparedRows) -> None:
         progress = self._progress.c
@@ -208,7 +294,8 @@ class _TransactionalWriter(HeldRowsWriter):
             if prepared.owner == self._owner:
                 advance = advance.where(progress.owner == self._owner)
             if connection.execute(advance.values(checkpoint=prepared.checkpoint_id)).rowcount:
-                self._table.insert(connection, prepared.rows)
+                of = {"sink": prepared.sink, "task": prepared.task, "checkpoint": prepared.checkpoint_id}
+                self._table.write(connection, self._who, prepared.rows, **of)
                 return
             found = connection.execute(self._progress.select().where(task)).first()
         if found is None:
@@ -257,20 +344,15 @@ class _TransactionalWriter(HeldRowsWriter):
 
     def _progress_table(self, name: str) -> Any:
         import sqlalchemy
-        from sqlalchemy.exc import SQLAlchemyError
 
-        table = sqlalchemy.Table(
+        return self._table.made(
             name,
-            sqlalchemy.MetaData(schema=self._table.table.schema),
             sqlalchemy.Column("sink", sqlalchemy.String(_KEY_CHARACTERS), primary_key=True),
             sqlalchemy.Column("task", sqlalchemy.Integer, primary_key=True, autoincrement=False),
             sqlalchemy.Column("epoch", sqlalchemy.BigInteger, nullable=False),
             sqlalchemy.Column("owner", sqlalchemy.String(16), nullable=False),
             sqlalchemy.Column("checkpoint", sqlalchemy.BigInteger, nullable=False),
         )
-        with contextlib.suppress(SQLAlchemyError):  # another task makes it at this moment; else the next call says so
-            table.create(self._table.engine, checkfirst=True)
-        return table
 
     def _translated(self, *but: type[Exception]) -> contextlib.AbstractContextManager[None]:
         return _translated(self._who, *but)
@@ -309,6 +391,14 @@ def _translated(who: str, *but: type[Exception]) -> Iterator[None]:
         raise CheckpointError(f"{who}: {_short(e)}") from None
     except (TypeError, ValueError, OverflowError) as e:  # of the driver: a value that it has no form for
         raise CheckpointError(f"{who}: the database refuses it: {_short(e)}") from None
+
+
+def _text(row: dict[str, Any]) -> str:
+    """A row as JSON, if it can be that."""
+    try:
+        return msgspec.json.encode(row).decode()[:_TEXT_CHARACTERS]
+    except Exception:  # a class or a text that JSON does not have
+        return shown(row, _TEXT_CHARACTERS)
 
 
 def _short(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,13 @@ from heronpy.instance._inbatch import InBatch, root_batches
 from heronpy.instance._pacing import ACK_TASKS_MAX, Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
-from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside
+from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside, refusing
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
 from heronpy.plan import has_event_time
 from heronpy.proto import stmgr_pb2
+from heronpy.shown import said
 from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
 
 if TYPE_CHECKING:
@@ -192,10 +194,10 @@ class BoltTask(Task):
         if unknown := [stream for stream in tuples.streams if stream not in declared]:
             raise MalformedBatch(f"a batch of tuples is of stream {component}:{unknown[0]}, which is not declared")
         try:
-            values = tuples.deserialized(core.deserialize)
+            values, all_readable = self._deserialized(tuples)
             if len(values) != tuples.count:
                 raise MalformedBatch(f"a batch of {tuples.count} tuples holds {len(values)}")
-        except Exception as error:
+        except BaseException as error:
             self._refuse(tuples, component, error)
             return
         if skip:
@@ -207,9 +209,24 @@ class BoltTask(Task):
             self._holding.received(tuples.roots)
             if self._renewals is not None:
                 self._renewals.received(batch.origins)
-        self._run(batch)
+        self._run(batch, all_readable=all_readable)
 
-    def _run(self, batch: BatchInHand) -> None:
+    def _deserialized(self, tuples: Tuples) -> tuple[list[Any], bool]:
+        """The values of each tuple, and whether all of them could be read."""
+        deserialize = self.core.deserialize
+        try:
+            return tuples.deserialized(deserialize), True
+        except BaseException as error:  # also sys.exit() in a __setstate__
+            if deserialize is not pickle.loads:
+                raise  # another serializer's: it is unknown which of its tuples is to blame
+            from heronpy.instance.unreadable import read_each  # costs some milliseconds
+
+            try:
+                return tuples.deserialized(read_each), False
+            except ValueError:
+                raise error from None
+
+    def _run(self, batch: BatchInHand, *, all_readable: bool) -> None:
         core = self.core
         if self._nothing_unsent():
             self._pacing.waits_since(batch.began_ns)
@@ -219,6 +236,8 @@ class BoltTask(Task):
             process = self._timers.observing(process)
         if core.hooks:
             process = self._observed_process(process)
+        if not all_readable:
+            process = refusing(process)
         if self.set_aside:
             process = self.set_aside.sifted(process, self._acks.ack, self._emitter.emit)
         try:
@@ -248,14 +267,14 @@ class BoltTask(Task):
         if self._rejected:
             self.settle()
 
-    def _refuse(self, tuples: Tuples, component: str, error: Exception) -> None:
-        """Fail a batch that cannot be read. It is unknown which of its tuples is to blame."""
+    def _refuse(self, tuples: Tuples, component: str, error: BaseException) -> None:
+        """Fail a batch that cannot be read."""
         if len(tuples.roots):
             self._dispatch([*root_batches(FAIL, [(tuples.roots, None)])])
         for stream in tuples.streams:
             self.core.metrics.add(f"__fail-count/{component}/{stream}", tuples.count / len(tuples.streams))
         unreadable = TupleError(
-            f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized: {error}"
+            f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized: {said(error)}"
         )
         unreadable.__cause__ = error
         self._user_error("deserialize()", unreadable)

@@ -10,7 +10,6 @@ import logging
 import pickle
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ from heronpy.instance._task_config import TaskConfig
 from heronpy.loader import load_class
 from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
+from heronpy.shown import message, said, traceback_of
 from heronpy.usersecrets import NO_SECRETS, Secrets
 from heronpy.wire import MalformedBatch
 
@@ -251,13 +251,13 @@ class TaskCore:
 
     def malformed(self, error: MalformedBatch) -> None:
         """Log and count a batch that cannot be read: a bug of the sender. What it held times out, or is restored."""
-        self.roll_back(f"a batch cannot be read: {error}")
-        self._errors.log("receiving", error, str(error))
+        self.roll_back(f"a batch cannot be read: {message(error)}")
+        self._errors.log("receiving", error, message(error))
         self.metrics.add("__malformed-batch-count", 1)
 
     def user_error(self, where: str, error: BaseException) -> None:
         """Log, count and report an exception of user code."""
-        text = "".join(traceback.format_exception(error))
+        text = traceback_of(error)
         self._errors.log(where, error, text)
         self.metrics.add("__exception-count", 1)
         self.report_exception(text)
@@ -303,7 +303,7 @@ def _make(path: str, kind: type) -> Any:
     except NotFoundError:
         raise
     except Exception as e:
-        raise ConfigError(f"{path} cannot be made: {e}") from e
+        raise ConfigError(f"{path} cannot be made: {said(e)}") from e
     if not isinstance(made, kind):
         raise ConfigError(f"{path} is not a {kind.__name__}")
     return made

@@ -27,6 +27,7 @@ from heronpy.hashing import (
 )
 from heronpy.instance._edges import Edge, Fan, MakeFan, Target
 from heronpy.plan import GroupingKind
+from heronpy.shown import said
 
 Chooser = Callable[[Sequence[Any]], Target]
 
@@ -169,10 +170,7 @@ def _lacks_key(edges: Sequence[Edge], values: Sequence[Any]) -> TupleError:
 
 def _no_key(edges: Sequence[Edge], error: Exception) -> TupleError:
     """What there is of the user's to find its hash raises."""
-    why = " ".join(str(error).split())
-    return TupleError(
-        f"the key of a tuple on stream {edges[0].stream!r} cannot be grouped: {type(error).__name__}: {why}"
-    )
+    return TupleError(f"the key of a tuple on stream {edges[0].stream!r} cannot be grouped: {said(error)}")
 
 
 def custom(edges: Sequence[Edge], grouping: CustomGrouping, make_fan: MakeFan = Fan) -> Chooser:

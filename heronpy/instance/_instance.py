@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import importlib
 import logging
-import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
 from heronpy.rpc import channel, read_message, wait_connected, write_message
 from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_one_ends, use_huge_pages
+from heronpy.shown import said, traceback_of
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import Saved
@@ -135,7 +135,7 @@ class Instance:
                     await self._reporter.flush(1.0)
         if error is not None:
             # Not the error itself: sys.exit(0) in user code would look like a graceful end.
-            raise InstanceFailed(f"{self._id}: {error!r}")
+            raise InstanceFailed(f"{self._id}: {said(error)}")
 
     async def _stop_task(self) -> None:
         if self._thread is None:
@@ -320,10 +320,10 @@ class Instance:
         self._leaving = True
         self._progress.ended()
         if error is not None:
-            log.error("the task ended: %r", error, exc_info=None if isinstance(error, TaskFailed) else error)
+            log.error("the task ended: %s", said(error), exc_info=None if isinstance(error, TaskFailed) else error)
             if not isinstance(error, TaskFailed):  # else it was reported where it was raised
                 self._metrics.add("__exception-count", 1)
-                self._report_exception("".join(traceback.format_exception(error)))
+                self._report_exception(traceback_of(error))
         if not self._ended.done():
             self._ended.set_result(error)
 

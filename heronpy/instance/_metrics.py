@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heronpy.proto import metrics_pb2
+from heronpy.shown import encodable, said, shown
 from heronpy.sketch import BUCKETS, Sketch, bucket_of, buckets_of
 
 log = logging.getLogger(__name__)
@@ -114,20 +115,21 @@ class TaskMetrics:
     def _take(self, name: str, metric: UserMetric) -> None:
         try:
             value = metric.get_value_and_reset()
+            counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
+            counted_keys = getattr(metric, "counted_keys", ())
+            numbers = [*value.items()] if isinstance(value, Mapping) else [("", value)]
         except Exception as e:  # the user's code; an unknown number is not a reason to end their task
-            log.warning("user metric %s cannot be read: %s: %s", name, type(e).__name__, e)
+            log.warning("user metric %s cannot be read: %s", name, said(e))
             return
-        counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
-        counted_keys = getattr(metric, "counted_keys", ())
-        for key, number in value.items() if isinstance(value, Mapping) else (("", value),):
-            full = f"{name}/{key}" if key else name
+        for key, number in numbers:
             try:
+                full = encodable(f"{name}/{key}" if key else name)
                 if counts or key in counted_keys:
                     self.add(full, float(number))
                 elif number is not None:
                     self.gauge(full, float(number))
-            except (TypeError, ValueError):
-                log.warning("user metric %s has a value that is not a number: %.60r", full, number)
+            except Exception:
+                log.warning("user metric %s: the value of %s is not a number: %s", name, shown(key), shown(number))
 
     def collect(self) -> Iterator[metrics_pb2.Metric]:
         """What happened since the last call. Gateway thread only."""

@@ -32,6 +32,7 @@ from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import TaskThread, apply_state
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
+from heronpy.shown import said
 
 log = logging.getLogger(__name__)
 
@@ -207,14 +208,14 @@ class RestorableThread(TaskThread):
         except Stopped:
             pass  # the signal says so as well
         except TaskFailed as failed:
-            self._fail(f"{failed}: {failed.__cause__!r}")
+            self._fail(f"{failed}: {said(failed.__cause__ or failed)}")
         except RollbackNeeded as needed:
             self._fail(str(needed))
         except EpochEnded:
             self._running = False
         except BaseException as error:
             if self._task is not None and self._task.core.failed is not None:
-                self._fail(f"process(): {error!r}")  # the process ends, and the tuple is to blame
+                self._fail(f"process(): {said(error)}")  # the process ends, and the tuple is to blame
             raise
 
     def _wait(self) -> None:

@@ -12,6 +12,7 @@ from heronpy.config import InstanceConfig
 from heronpy.errors import TupleError
 from heronpy.instance._edges import Taken, Values
 from heronpy.plan import Component
+from heronpy.shown import message
 
 Serialize = Callable[[list[Values]], bytes]
 
@@ -76,18 +77,11 @@ def _blame(component: Component, stream: str, values: Values, serialize: Seriali
             field, kind = _field(component, stream, position), type(value).__qualname__
             return TupleError(
                 f"{component.name} emitted a tuple on stream {stream!r} whose field {field} cannot be serialized: "
-                f"{kind}: {_said(cause)}"
+                f"{kind}: {message(cause)}"
             )
     return TupleError(
-        f"{component.name} emitted a tuple on stream {stream!r} that cannot be serialized: {_said(error)}"
+        f"{component.name} emitted a tuple on stream {stream!r} that cannot be serialized: {message(error)}"
     )
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception:  # an error of the user's
-        return type(error).__name__
 
 
 def _too_large(

@@ -9,6 +9,8 @@ What is out of reach (a database, a directory) fails any tuple, and the first on
 same: errors that say so blame no tuple, however often they come.
 
 Tuples of equal contents are one here: in what order they come is not the same after a rollback.
+
+A tuple that cannot be deserialized is one that `process()` would fail on (`Unreadable`, `refusing`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.api.tuple import Tuple
 from heronpy.errors import TupleError, UnavailableError
+from heronpy.shown import said, shown
 
 if TYPE_CHECKING:
     from heronpy.instance._core import TaskCore
@@ -30,9 +33,35 @@ DEAD_LETTERS: Final = "dead_letters"
 """The stream for them, of (where, row, reason), if the component declares one."""
 OUTAGES: Final = (UnavailableError, ConnectionError, TimeoutError)
 """What says nothing of the tuple that was executed."""
-_SHOWN_CHARACTERS = 200
+_DIGEST_CHARACTERS = 1 << 20
 _COMMITS = 2
 """After so many in an epoch nothing is set aside any more: what was, is behind the newest of them."""
+
+
+class Unreadable(list[Any]):
+    """Takes the place of the values of a tuple that cannot be deserialized: there are none."""
+
+    def __init__(self, pickled: bytes, error: BaseException) -> None:
+        super().__init__()
+        self.pickled = pickled
+        """A list of them alone; the same whichever batch they came in."""
+        self.error = error
+
+
+def refusing(process: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
+    """A process() that raises on tuples that cannot be deserialized."""
+
+    def refuse(tup: Tuple) -> None:
+        if not isinstance(tup.values, Unreadable):
+            process(tup)
+            return
+        error = tup.values.error
+        if isinstance(error, OUTAGES):
+            raise error
+        what = f"a tuple of {tup.component}:{tup.stream}, from task {tup.task}, cannot be deserialized"
+        raise TupleError(f"{what}: {said(error)}") from error
+
+    return refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +118,8 @@ class SetAside:
         core.metrics.add(f"__dead-letter-count/{tup.component}/{tup.stream}", 1)
         core.user_error("process()", TupleError(f"{where}: set aside, as it has failed again and again: {reason}"))
         if len(getattr(core.component.outputs.get(DEAD_LETTERS), "fields", ())) == 3:
-            emit([where, tup.values, reason], stream=DEAD_LETTERS)
+            row = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
+            emit([where, row, reason], stream=DEAD_LETTERS)
 
 
 def _digest(core: TaskCore, tup: Tuple) -> bytes:
@@ -97,7 +127,8 @@ def _digest(core: TaskCore, tup: Tuple) -> bytes:
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     pickler.fast = True
-    contents = (core.component.name, tup.component, tup.stream, tup.values)
+    values = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
+    contents = (core.component.name, tup.component, tup.stream, values)
     try:
         pickler.dump(contents)
         data = buffer.getvalue()
@@ -112,21 +143,15 @@ def _rarer(contents: tuple[Any, ...]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(contents, pickle.HIGHEST_PROTOCOL))
     except Exception:
-        return _shown(contents).encode()
-
-
-def _shown(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception as error:  # a __repr__ of the user's
-        return f"<{type(value).__qualname__}, whose repr raises {type(error).__name__}>"
+        return shown(contents, _DIGEST_CHARACTERS).encode(errors="surrogatepass")
 
 
 def _where(core: TaskCore, tup: Tuple) -> str:
     inputs = core.component.inputs
     decl = next((each for each in inputs if (each.component, each.stream) == (tup.component, tup.stream)), None)
     where = f"component {core.component.name!r}, a tuple of {tup.component}:{tup.stream}"
+    if isinstance(tup.values, Unreadable):
+        return f"{where}, from task {tup.task}"
     if decl is None or not decl.fields:
         return where
-    key = " ".join(_shown(tuple(tup[name] for name in decl.fields)).split())
-    return f"{where} with key {key[:_SHOWN_CHARACTERS]}"
+    return f"{where} with key {shown(tuple(tup[name] for name in decl.fields))}"

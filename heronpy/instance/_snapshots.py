@@ -19,6 +19,7 @@ from heronpy.checkpoints import ObjectRef
 from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.instance._core import Signal, TaskFailed, Unwinding
 from heronpy.instance._task import Task
+from heronpy.shown import message
 from heronpy.state import SLICE_S, TaskStates
 
 UNSAVED_BYTES_MAX: Final = 8 << 20
@@ -186,7 +187,7 @@ class Snapshots:
             component.pre_save(str(checkpoint))
         except Exception as error:
             if self._task.core.tracking and isinstance(error, UnavailableError):
-                self._reports.failed(checkpoint, f"component {self._task.core.component.name!r}: {error}")
+                self._reports.failed(checkpoint, f"component {self._task.core.component.name!r}: {message(error)}")
                 return False
             self._task.core.user_error("pre_save()", error)
             raise TaskFailed("pre_save()") from error

@@ -25,6 +25,7 @@ from heronpy.instance._prompter import Prompter
 from heronpy.instance._roots import CAPACITY_MIN, Finished, RootRing
 from heronpy.instance._runner import Runner, make_runner, make_task
 from heronpy.instance._serializing import Rejected, pickled, serialized
+from heronpy.instance._set_aside import Unreadable
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import apply_plan, apply_state
@@ -71,6 +72,7 @@ __all__ = [
     "ThreadChannel",
     "TimedCapacity",
     "TimeoutRenewals",
+    "Unreadable",
     "anchored",
     "anchored_to_many",
     "apply_plan",

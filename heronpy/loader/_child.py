@@ -23,6 +23,7 @@ from heronpy.loader.sources import roots, top_level_names
 from heronpy.parent import PARENT_ENV, die_with_parent
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
+from heronpy.shown import said
 
 _STORM_NAMES: tuple[tuple[type, str, str], ...] = ((Spout, "next_tuple", "nextTuple"), (Bolt, "process", "execute"))
 """Methods that the engine calls, and what Storm calls them. One that is only absent may be set by `initialize()`."""
@@ -155,7 +156,7 @@ def _call(shown: str, function: Any) -> None:
             raise UserCodeError(f"{shown} ended {text}", "") from e
     except Exception as e:
         # The user's code may raise whatever it likes; all of it is reported to the user.
-        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{shown} failed: {said(e)}", user_traceback(e)) from e
 
 
 def _serialized(error: HeronError) -> dict[str, str]:

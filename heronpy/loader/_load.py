@@ -20,6 +20,7 @@ from heronpy.api.topology_context import PACKAGE_ENV
 from heronpy.errors import HeronError, NotFoundError, UserCodeError, nearest
 from heronpy.loader._traceback import user_traceback
 from heronpy.loader.definition import MainModule
+from heronpy.shown import said
 
 if TYPE_CHECKING:
     from heronpy.runtime import Launch
@@ -95,7 +96,7 @@ def import_user_module(name: str) -> ModuleType:
         raise UserCodeError(f"{name} cannot be imported: {e}", user_traceback(e)) from e
     except (Exception, SystemExit) as e:
         # The user's module may raise whatever it likes while it is imported.
-        raise UserCodeError(f"{name} cannot be imported: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{name} cannot be imported: {said(e)}", user_traceback(e)) from e
 
 
 def add_script(name: str, file: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from heronpy.errors import HeronError, NotFoundError, UserCodeError
 from heronpy.loader._traceback import user_traceback
+from heronpy.shown import said
 
 
 def script_main(path: Path, shown: str) -> tuple[ModuleType, CodeType]:
@@ -27,7 +28,7 @@ def script_main(path: Path, shown: str) -> tuple[ModuleType, CodeType]:
     try:
         return module, compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{shown} failed: {said(e)}", user_traceback(e)) from e
 
 
 def module_main(name: str, where: str | Path) -> tuple[ModuleType, CodeType]:
@@ -51,7 +52,7 @@ def module_main(name: str, where: str | Path) -> tuple[ModuleType, CodeType]:
         spec = None
     except (Exception, SystemExit) as e:
         # Finding a module imports its packages, which are the user's and may raise anything.
-        raise UserCodeError(f"{name} cannot be imported: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{name} cannot be imported: {said(e)}", user_traceback(e)) from e
     if spec is None:
         raise NotFoundError(f"no module {name!r} in {where}, and none is installed")
     loader: Any = spec.loader
@@ -60,7 +61,7 @@ def module_main(name: str, where: str | Path) -> tuple[ModuleType, CodeType]:
     try:
         code = loader.get_code(name)
     except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{name} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{name} failed: {said(e)}", user_traceback(e)) from e
     if not isinstance(code, CodeType):
         raise NotFoundError(f"{name} has no Python code to run")
     module = ModuleType("__main__")

@@ -21,6 +21,7 @@ from heronpy.loader import user_traceback
 from heronpy.loader.main_code import module_main, script_main
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.registry import Remembered, knows, not_found, recall, remember
+from heronpy.shown import said
 from heronpy.stores import Store
 from heronpy.streamlet.runner import Program, captured
 
@@ -174,7 +175,7 @@ def _execute(shown: str, code: CodeType, module: ModuleType, programs: list[Prog
             raise
     except Exception as e:
         # The user's code may raise whatever it likes; all of it is reported to the user.
-        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+        raise UserCodeError(f"{shown} failed: {said(e)}", user_traceback(e)) from e
 
 
 def _choose(shown: str, programs: list[Program], name: str | None) -> Program:

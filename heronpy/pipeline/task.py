@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from heronpy.errors import TupleError, is_shortage
 from heronpy.filesystem import Location
 from heronpy.pipeline.letters import staged_name
+from heronpy.shown import said
 
 _ROW_GROUP = ", row group "
 """In what an archive says of a place, after the path."""
@@ -159,7 +160,7 @@ class Task:
         """
         if is_shortage(error):
             raise error
-        reason = f"{type(error).__name__}: {error}"
+        reason = said(error)
         batch = time_ms // self._batch_length_ms
         if self._read is None or batch in self._read:
             if self.report.first_failure is None:

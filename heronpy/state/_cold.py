@@ -188,7 +188,7 @@ class ColdEntries(Mapping[Any, Any]):
         for key, value, stamp in items:
             try:
                 data = stored_value(value, self._schema.codec)
-            except Exception:  # what the user's __reduce__ raises; a checkpoint says so
+            except BaseException:  # what the user's __reduce__ raises; a checkpoint says so
                 refused.append(key)
                 continue
             stored = _stored_key(key)

@@ -60,7 +60,7 @@ def check_lasting(key: Any) -> None:
         return
     try:
         copy = pickle.loads(pickle.dumps(key, pickle.HIGHEST_PROTOCOL))
-    except Exception:  # that is found, and named, where it is written
+    except BaseException:  # that is found, and named, where it is written
         return
     if not (copy == key and hash(copy) == hash(key)):
         raise TupleError(

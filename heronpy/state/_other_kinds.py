@@ -7,9 +7,10 @@ from typing import Any
 
 from heronpy.errors import ConfigError, UsageError
 from heronpy.hashing import index_of_group, key_group
+from heronpy.shown import shown
 from heronpy.state._dict_like import UNSET
 from heronpy.state._key_bytes import check_lasting, key_bytes
-from heronpy.state._place import Place, shown
+from heronpy.state._place import Place
 from heronpy.state._schema import Schema
 from heronpy.state._tracked import Tracked
 

@@ -12,10 +12,11 @@ from msgspec import Raw
 
 from heronpy.checkpoints import DELETED, ObjectWriter, encoded
 from heronpy.errors import CheckpointError
+from heronpy.shown import said, shown
 from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
 from heronpy.state._layers import Clock, Values
-from heronpy.state._place import Place, shown
+from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema, check_reads_back
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Owed:
             if type(value) in usual and not (saved and key in saved):
                 try:  # as `_write_row`, which is slower by half: its calls take longer than what they do
                     add(position, group, key, encode(value))
-                except Exception as e:
+                except BaseException as e:
                     self._fail(key, value, e)
                     break
                 if not immutable(value):
@@ -280,16 +281,15 @@ class Owed:
             stored = _stored_key(key)
             original = None if stored is key or comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
             target.writer.add(target.position, group, (stored, original, data, stamp))
-        except Exception as e:  # the user's __reduce__ raises whatever it likes
+        except BaseException as e:  # the user's __reduce__ raises whatever it likes, also by sys.exit()
             self._fail(key, value, e)
 
-    def _fail(self, key: Any, value: Any, error: Exception) -> None:
+    def _fail(self, key: Any, value: Any, error: BaseException) -> None:
         """A value cannot be saved. Also while user code reads or writes: the checkpoint fails then, not the tuple."""
         target = self._target
-        why = " ".join(str(error).split())
         self._failure = CheckpointError(
             f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
-            f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(error).__name__}: {why}"
+            f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {said(error)}"
         )
 
     def _read_back(self, value: Any, data: Any) -> None:
@@ -298,8 +298,8 @@ class Owed:
         if data is not value and len(data.data) <= READ_BACK_BYTES_MAX:
             try:
                 check_reads_back(CODECS[target.schema.codec], value, data.data)
-            except Exception as e:
-                raise ValueError(f"it cannot be read back: {type(e).__name__}: {e}") from e
+            except BaseException as e:
+                raise ValueError(f"it cannot be read back: {said(e)}") from e
             target.read_back.add(type(value))
 
 

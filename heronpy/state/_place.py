@@ -7,8 +7,7 @@ from typing import Any
 
 from heronpy.errors import TopologyError, UsageError
 from heronpy.hashing import KEY_GROUPS, groups_of, index_of_group, key_group
-
-_SHOWN_CHARACTERS = 80
+from heronpy.shown import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,3 @@ class Place:
                 f"component {self.component!r}, state {state!r}: key {shown(key)} belongs to task {owner} of "
                 f"{self.tasks}, not to this one ({self.index}): group every input by the field that is the key"
             )
-
-
-def shown(key: Any) -> str:
-    """A key in an error, on one line and not too long."""
-    try:
-        text = repr(key)
-    except Exception as e:  # a __repr__ of the user's
-        text = f"<{type(key).__qualname__}, whose repr raises {type(e).__name__}>"
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -12,8 +12,9 @@ from msgspec.msgpack import Ext
 
 from heronpy.checkpoints import DELETED, Block, MergedBlock, SavedState
 from heronpy.errors import CheckpointError
+from heronpy.shown import said, shown
 from heronpy.state._other_kinds import TaskState
-from heronpy.state._place import Place, shown
+from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema
 
 
@@ -71,7 +72,7 @@ def _with_newest(
                 deleted.append(key)
             else:
                 values[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
-    except Exception as e:  # what unpickling and the user's migrate raise
+    except BaseException as e:  # what unpickling and the user's migrate raise
         raise _undecodable(schema, place, key, e) from e
     for key in deleted:
         del values[key]
@@ -103,14 +104,14 @@ def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any
                 data.pop(key, None)
             else:
                 data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
-    except Exception as e:  # what unpickling and the user's migrate raise
+    except BaseException as e:  # what unpickling and the user's migrate raise
         raise _undecodable(schema, place, key, e) from e
 
 
-def _undecodable(schema: Schema, place: Place, key: Any, error: Exception) -> CheckpointError:
+def _undecodable(schema: Schema, place: Place, key: Any, error: BaseException) -> CheckpointError:
     return CheckpointError(
         f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
-        f"restored: {type(error).__name__}: {' '.join(str(error).split())}"
+        f"restored: {said(error)}"
     )
 
 
@@ -193,8 +194,8 @@ def _divided(state: TaskState, place: Place, values: Sequence[Any], before: int,
     try:
         whole = values[0] if before == 1 else state.merge(values)
         parts = [whole] if tasks == 1 else list(state.split(whole, tasks))
-    except Exception as e:  # the user's functions
-        raise CheckpointError(f"{where}: its split or merge failed: {type(e).__name__}: {e}") from e
+    except BaseException as e:  # the user's functions
+        raise CheckpointError(f"{where}: its split or merge failed: {said(e)}") from e
     if len(parts) != tasks:
         raise CheckpointError(f"{where}: its split made {len(parts)} values for {tasks} tasks")
     return parts
@@ -218,7 +219,7 @@ def try_dividing(state: TaskState, place: Place) -> bool:
             if len(data) > READ_BACK_BYTES_MAX:
                 return True
             copies = [codec.decode(data) for _ in range(2)]
-        except Exception:
+        except BaseException:
             return False  # that is found, and named, where it is written
         more = place.tasks + 1
         _divided(state, place, copies[:1], place.tasks, more)

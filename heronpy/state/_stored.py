@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.msgpack import Ext
 
 from heronpy.checkpoints import DELETED, Block, SavedState
+from heronpy.shown import said
 from heronpy.state._schema import CODECS
 
 
@@ -47,7 +48,7 @@ class StoredEntry:
         try:
             return codec.decode(self.raw.data)
         except Exception as e:  # what unpickling raises
-            return Undecoded(memoryview(self.raw.data).nbytes, _why(e))
+            return Undecoded(memoryview(self.raw.data).nbytes, said(e))
 
 
 def stored_entries(state: SavedState) -> Iterator[StoredEntry]:
@@ -78,8 +79,4 @@ def _unpickled(data: bytes) -> Any:
     try:
         return pickle.loads(data)
     except Exception as e:  # what unpickling raises
-        return Undecoded(len(data), _why(e))
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return Undecoded(len(data), said(e))

@@ -19,6 +19,7 @@ from heronpy.checkpoints import (
     object_name,
 )
 from heronpy.errors import CheckpointError, ConfigError
+from heronpy.shown import shown
 from heronpy.state._dict_like import UNSET
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
 from heronpy.state._layers import Clock
@@ -37,7 +38,6 @@ SLICE_S: Final = 0.002
 
 BOUNDED_RUN_BYTES: Final = 1 << 20
 """What a task with a bound on its memory puts in order together, of a checkpoint."""
-_SHOWN_CHARACTERS: Final = 200
 COMPONENT_STATE: Final = "init_state"
 """Under this name an object has the state that `init_state` was given."""
 
@@ -242,7 +242,7 @@ class TaskStates:
             if not state:
                 continue
             if isinstance(state, ComponentState):
-                return f"the state of init_state(), for example {next(iter(state))!r}"[:_SHOWN_CHARACTERS]
+                return f"the state of init_state(), for example {shown(next(iter(state)))}"
             if name in self._values and self._values[name].split is None:
                 return f"state {name!r}, which has no split and merge"
         return ""

@@ -15,6 +15,7 @@ import cloudpickle
 from heronpy.api.topology import OPTIONS_ENV
 from heronpy.errors import TopologyError, UserCodeError
 from heronpy.filesystem import Location
+from heronpy.shown import said
 from heronpy.streamlet._stages import Stage
 
 STAGE_KEY = "streamlet.stage"
@@ -78,7 +79,7 @@ def dumps(definition: Definition) -> tuple[bytes, frozenset[str]]:
     except Exception as e:
         # Pickling runs the user's code, which may raise anything.
         raise TopologyError(
-            f"{definition.stage.name} cannot be sent to its tasks: {type(e).__name__}: {e}; "
+            f"{definition.stage.name} cannot be sent to its tasks: {said(e)}; "
             "open files, connections and locks must be made where they are used"
         ) from e
     return buffer.getvalue(), frozenset(pickler.modules)
@@ -93,6 +94,6 @@ def loads(config: dict[str, Any]) -> Definition:
     try:
         definition = pickle.loads(config[STAGE_KEY])
     except Exception as e:
-        raise UserCodeError(f"the stage cannot be unpickled: {type(e).__name__}: {e}") from e
+        raise UserCodeError(f"the stage cannot be unpickled: {said(e)}") from e
     assert isinstance(definition, Definition)
     return definition

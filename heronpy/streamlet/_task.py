@@ -17,6 +17,7 @@ from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
 from heronpy.errors import CheckpointError, ConfigError, is_shortage
 from heronpy.plan import chain
+from heronpy.shown import said, shown
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
 from heronpy.streamlet._stages import Exit, Stage
@@ -144,7 +145,7 @@ class StageTask:
         """
         if self.definition.directory is None or is_shortage(error):
             raise error
-        self.dead_letter_of(stage)(stage, element, f"{type(error).__name__}: {error}")
+        self.dead_letter_of(stage)(stage, element, said(error))
 
     def dead_letter_of(self, stage: str) -> Callable[[str, Any, str], None]:
         """What sets rows aside for a stage."""
@@ -165,7 +166,7 @@ class StageTask:
 
     def _warn(self, where: str, row: Any, reason: str) -> None:
         self._dead.incr()
-        self.logger.warning("%s: %s; left out: %.200r", where, reason, row)
+        self.logger.warning("%s: %s; left out: %s", where, reason, shown(row))
 
     def _nowhere(self, exit: Exit) -> Put:
         raise AssertionError(f"no sender of {exit.stream}")

@@ -49,13 +49,24 @@ class Ongoing(Numbers):
             os.replace(self.directory / "emitted.tmp", self.directory / "emitted")
 
 
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 class Pass(Bolt):
-    """Has no state, and something in its queues."""
+    """Has no state, and something in its queues. Emits what nobody can read for one number, if told to."""
 
     outputs = ("key", "number")
 
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.unreadable_at = int(config["test.error.at"]) if config.get("test.error") == "unreadable" else -1
+
     def process(self, tup: Tuple) -> None:
-        self.emit([tup["key"], tup["number"]], anchors=[tup])
+        number = tup["number"]
+        self.emit([tup["key"], Unreadable() if number == self.unreadable_at else number], anchors=[tup])
         self.ack(tup)
 
 

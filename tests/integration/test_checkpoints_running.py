@@ -67,13 +67,17 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
 
 
 @pytest.mark.long
-def test_a_tuple_that_always_fails_is_set_aside_and_all_others_count_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [("always", "a tuple of pass:default with key ('key 0',)"), ("unreadable", "a tuple of pass:default, from task ")],
+)
+def test_a_tuple_that_always_fails_is_set_aside_and_all_others_count_once(tmp_path: Path, how: str, named: str) -> None:
     numbers = 6 * RATE
-    config = {"topology.stmgrs": 1, "test.error.at": str(3 * RATE), "test.error": "always"}
+    config = {"topology.stmgrs": 1, "test.error.at": str(3 * RATE), "test.error": how}
     program = keyed_count_topology(tmp_path, numbers=numbers, rate=RATE, **config)
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(program).wait_running()
         eventually_sync(lambda: check_exact(tmp_path, numbers, **{"key 0": 1}))
         log = topology.logs("tmaster")
     assert "a tuple is set aside after 3 rollbacks" in log
-    assert "component 'count', a tuple of pass:default with key ('key 0',)" in log
+    assert f"component 'count', {named}" in log

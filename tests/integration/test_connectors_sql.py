@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pickle
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -22,9 +23,10 @@ sqlalchemy = pytest.importorskip("sqlalchemy")
 CREATE = """
 CREATE TABLE words (
     n INTEGER NOT NULL,
-    text VARCHAR(100) NOT NULL,
+    text VARCHAR(100) NOT NULL CHECK (length(text) < 100),
     price NUMERIC(10, 2),
     at TIMESTAMP,
+    once INTEGER UNIQUE,
     CHECK (n >= 0)
 )
 """
@@ -35,7 +37,9 @@ class Word(NamedTuple):
     text: str
 
 
-class SqlKit(TransactionalSinkKit):
+class SqlTables(TransactionalSinkKit):
+    """The table, and those that the sink makes."""
+
     kills_max = 25
 
     @pytest.fixture
@@ -48,6 +52,7 @@ class SqlKit(TransactionalSinkKit):
         with self._engine.begin() as connection:
             connection.execute(sqlalchemy.text("DROP TABLE IF EXISTS words"))
             connection.execute(sqlalchemy.text("DROP TABLE IF EXISTS heron_sink_progress"))
+            connection.execute(sqlalchemy.text("DROP TABLE IF EXISTS refused"))
             connection.execute(sqlalchemy.text(CREATE))
         self._engine.dispose()
         yield
@@ -79,6 +84,15 @@ class SqlKit(TransactionalSinkKit):
         with self._engine.connect() as connection:
             return list(connection.execute(sqlalchemy.text("SELECT * FROM heron_sink_progress")))
 
+    def refused(self) -> list[Any]:
+        with self._engine.connect() as connection:
+            query = "SELECT sink, task, checkpoint, row_text, reason FROM refused ORDER BY checkpoint, row_text"
+            rows = list(connection.execute(sqlalchemy.text(query)))
+        self._engine.dispose()
+        return rows
+
+
+class SqlKit(SqlTables):
     def test_there_is_one_progress_row_for_each_task(self, sink: Sink, elements: Sequence[Any]) -> None:
         for epoch in range(1, 5):
             for task in range(2):
@@ -108,6 +122,52 @@ class SqlKit(TransactionalSinkKit):
             writer.prepare(1)
         self.check([])
 
+    def test_refused_rows_are_dead_letters_once_and_the_others_are_committed(self, url: str) -> None:
+        sink = SqlSink(url, "words", dead_letters="refused")
+        rows: list[Any] = [{"n": n, "text": "good"} for n in range(9)]
+        unknown = object()
+        for bad in ({"n": -1, "text": "a"}, {"n": 1 << 70, "text": "a"}, {"n": 1, "text": "x" * 200}):
+            rows.insert(len(rows) // 2, bad)
+        rows += [{"n": 1, "text": "\ud800"}, {"n": 1, "text": unknown}, {"n": 1, "text": Silent()}]
+        writer = open_transactional(sink)
+        output = prepared(writer, 1, rows)
+        assert (self.visible(), self.refused()) == ([], [])
+        writer.commit(output)
+        committed = sorted(self.visible()), self.refused()
+        assert committed[0] == [(n, "good") for n in range(9)]
+        assert len(committed[1]) == 6
+        assert {(row.task, row.checkpoint) for row in committed[1]} == {(0, 1)}
+        assert '{"n":-1,"text":"a"}' in {row.row_text for row in committed[1]}
+        assert all("refuses it" in row.reason for row in committed[1])
+        writer.commit(output)
+        restored = open_transactional(sink, epoch=2)
+        restored.recover([output])
+        assert (sorted(self.visible()), self.refused()) == committed
+        restored.commit(prepared(restored, 2, [{"n": 10, "text": "good"}, {"n": -2, "text": "a"}]))
+        assert len(self.visible()) == 10
+        assert len(self.refused()) == 7
+
+    def test_a_row_that_only_the_commit_refuses_is_a_dead_letter(self, url: str) -> None:
+        sink = SqlSink(url, "words", dead_letters="refused")
+        writers = [open_transactional(sink, task=task) for task in range(2)]
+        outputs = [prepared(writer, 1, [{"n": n, "text": "a", "once": 7}]) for n, writer in enumerate(writers)]
+        for writer, output in zip(writers, outputs, strict=True):
+            writer.commit(output)
+        assert self.visible() == [(0, "a")]
+        (letter,) = self.refused()
+        assert letter.task == 1
+        assert '"once":7' in letter.row_text
+
+    def test_at_least_once_refused_rows_are_dead_letters_too(self, url: str) -> None:
+        writer = open_sink(SqlSink(url, "words", dead_letters="refused"))
+        for n in (1, -1, 2):
+            writer.write({"n": n, "text": "a"})
+        writer.flush()
+        writer.flush()
+        writer.close()
+        assert self.visible() == [(1, "a"), (2, "a")]
+        assert [row.row_text for row in self.refused()] == ['{"n":-1,"text":"a"}']
+
     def test_values_of_many_types(self, sink: Sink) -> None:
         at = datetime.datetime(2024, 2, 29, 12, 0, 1)
         writer = open_transactional(sink)
@@ -116,7 +176,7 @@ class SqlKit(TransactionalSinkKit):
         with self._engine.connect() as connection:
             words = sqlalchemy.Table("words", sqlalchemy.MetaData(), autoload_with=connection)
             found = connection.execute(words.select().order_by(words.c.n)).all()
-        assert [tuple(row) for row in found] == [
+        assert [tuple(row)[:4] for row in found] == [
             (1, "a", Decimal("1.25"), at),
             (2, "b", None, None),
             (3, "c", None, None),
@@ -148,10 +208,50 @@ class SqlKit(TransactionalSinkKit):
         writer.close()
 
 
+class Silent:
+    """Cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
 class TestSqlite(SqlKit):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/words.db"
+
+
+class TestSqliteWithDeadLetters(SqlTables):
+    """Every third row is refused, and visible among the dead letters."""
+
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/words.db"
+
+    long = (
+        "test_a_race_between_two_commits_once",
+        "test_another_number_of_tasks_commits_it",
+        "test_tasks_that_are_no_more_are_fenced_too",
+        "test_what_older_writers_left_is_removed",
+    )
+
+    @pytest.fixture
+    def sink(self, url: str, table: None) -> Sink:
+        return SqlSink(url, "words", dead_letters="refused")
+
+    @pytest.fixture
+    def elements(self) -> Sequence[Any]:
+        return [{"n": -n if n % 3 == 1 else n, "text": f"é{n}"} for n in range(11)]
+
+    @pytest.fixture
+    def expected(self) -> Sequence[Any]:
+        return [(-n if n % 3 == 1 else n, f"é{n}") for n in range(11)]
+
+    def visible(self) -> list[Any]:
+        if not sqlalchemy.inspect(self._engine).has_table("refused"):
+            return super().visible()
+        letters = [json.loads(row.row_text) for row in self.refused()]
+        return super().visible() + [(letter["n"], letter["text"]) for letter in letters]
 
 
 @pytest.fixture(scope="module")

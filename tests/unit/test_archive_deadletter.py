@@ -20,6 +20,16 @@ class Unprintable:
         raise RuntimeError
 
 
+class Items(dict):
+    """Its items cannot be asked for."""
+
+    def items(self) -> None:  # type: ignore[override]
+        raise RuntimeError
+
+    def __repr__(self) -> str:
+        sys.exit("not to be shown")
+
+
 def lines(directory: Path, origin: str) -> list[dict]:
     paths = sorted((directory / "dead-letter" / origin).glob("*.jsonl"))
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
@@ -43,6 +53,7 @@ def test_a_row_is_there_when_the_call_returns(tmp_path: Path) -> None:
         ("\ud800", "\ud800"),
         ("x" * 100_000, "x" * 65_536),
         (["x" * 100_000], '["' + "x" * 65_534),
+        (Items(a=1), "<Items without repr: SystemExit>"),
         (Unprintable(), "<Unprintable without repr: RuntimeError>"),
     ],
 )  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from typing import Any
 
 import cloudpickle
 import gateway_messages
 import pytest
 from gateway_messages import COUNT, SINK, batch, marker, sent
+from hostile_objects import ERRORS
 
 from heronpy.api import Tuple
 from heronpy.errors import TupleError
@@ -208,6 +210,40 @@ def test_a_tuple_whose_key_has_no_repr_is_named_as_well(count: ByHand) -> None:
     (failed, *_) = count.said("rollback")
     assert failed.tuple
     assert "with key <tuple, whose repr raises ValueError>" in failed.reason
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_exception_that_cannot_be_shown_is_a_rollback_that_names_its_tuple_and_its_class(
+    count: ByHand, error: type[Exception]
+) -> None:
+    def process(tup: Any) -> None:
+        raise error
+
+    count.user.process = process
+    count.received([batch([1])], number=1)
+    count.settle()
+    (failed, *_) = count.said("rollback")
+    assert failed.tuple
+    assert "with key (1,)" in failed.reason
+    assert error.__name__ in failed.reason
+    assert len(failed.reason) < 5000
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_exception_in_pre_save_that_cannot_be_shown_is_a_rollback(error: type[Exception]) -> None:
+    plan = plan_of()
+    spout = ByHand(plan, 1, Stored(plan))
+    spout.start()
+    spout.settle()
+
+    def pre_save(checkpoint_id: str) -> None:
+        raise error
+
+    spout.user.pre_save = pre_save
+    spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=1, epoch=1))
+    spout.settle()
+    (failed, *_) = spout.said("rollback")
+    assert error.__name__ in failed.reason
 
 
 def test_a_newer_restore_overtakes_one_that_is_loading(count: ByHand) -> None:

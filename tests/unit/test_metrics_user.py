@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hostile_objects import Silent
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,3 +132,30 @@ def test_a_metric_that_cannot_be_read_does_not_end_the_task() -> None:
     count.incr()
     metrics.poll_user(0, final=True)
     assert [m.name for m in metrics.collect()] == ["n"]
+
+
+class Nameless:
+    """A key that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+    __repr__ = __str__
+
+
+def test_a_key_that_cannot_be_shown_leaves_the_others() -> None:
+    metric = MultiCountMetric()
+    metric.incr("before", 1)
+    metric.incr(Nameless(), 1)
+    metric.incr("\udc80", 2)
+    metric.incr("after", 3)
+    assert reported(metric) == {
+        "m/before": ("COUNTER", 1),
+        "m/\\udc80": ("COUNTER", 2),
+        "m/after": ("COUNTER", 3),
+    }
+
+
+@pytest.mark.parametrize("value", [10**400, Silent(), {"a": Silent()}, object(), [1]])
+def test_a_value_that_is_no_number_is_not_reported(value: Any) -> None:
+    assert reported(AssignableMetrics(value)) == {}

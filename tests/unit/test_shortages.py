@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hostile_objects import Silent, SilentError
 
 from heronpy.archive import Archive, ArchiveWriter
 from heronpy.archive.encode import encode
@@ -116,3 +117,16 @@ def test_an_error_that_a_library_makes_of_a_shortage_is_one() -> None:
 @pytest.mark.parametrize("make", [ValueError, KeyError, RecursionError, lambda text: OSError(errno.EACCES, text)])
 def test_what_user_code_raises_is_none(make: Callable[[str], Exception]) -> None:
     assert not is_shortage(make("wrong"))
+
+
+@pytest.mark.parametrize("error", [RuntimeError(Silent()), type("Mine", (SilentError, RuntimeError), {})()])
+def test_an_exception_that_cannot_be_shown_is_no_shortage(error: Exception) -> None:
+    assert not is_shortage(error)
+
+
+def test_causes_that_go_round_in_a_cycle_are_no_shortage() -> None:
+    error, cause = ValueError(), KeyError()
+    error.__cause__, cause.__cause__ = cause, error
+    assert not is_shortage(error)
+    cause.__cause__ = MemoryError()
+    assert is_shortage(error)

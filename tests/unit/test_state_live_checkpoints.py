@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import decimal
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from hostile_objects import ERRORS
 from live_state import UNTOUCHED, WORDS, alone, write_all, written
 from state_kit import Component, Ticks
 
@@ -284,10 +286,41 @@ class OneWay:
         return int, ("no number",)
 
 
+class Leaving:
+    """Is written, and ends the process that reads it."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+class Unwritten:
+    """Raises when it is written."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), *(each() for each in ERRORS)], ids=lambda error: type(error).__name__)
+def test_whatever_a_value_raises_when_it_is_written_fails_the_checkpoint_and_names_it(
+    error: BaseException,
+) -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    component.declared[0]["bad"] = Unwritten(error)
+    with pytest.raises(
+        CheckpointError, match=f"the value of key 'bad', a Unwritten, .*{type(error).__name__}"
+    ) as named:
+        component.checkpoint()
+    assert len(str(named.value)) < 5000
+
+
 @pytest.mark.parametrize(
     ("codec", "value", "why"),
     [
         ("pickle", OneWay(), "ValueError: invalid literal for int"),
+        ("pickle", Leaving(), "SystemExit: 3"),
         ("msgpack", Point(1), "msgpack brings back dict"),
         ("msgpack", {"a": [(1, {2, 3})]}, "msgpack brings back dict"),
     ],

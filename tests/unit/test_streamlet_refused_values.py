@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_objects import ERRORS
 from streamlet_kit import ListSink, ListSource, config, outcome
 
 from heronpy.archive import dead_letter_counts
@@ -109,3 +110,25 @@ def test_a_key_that_raises_is_set_aside_alone(tmp_path: Path, reduced: Callable[
 
 def _plus(a: Any, b: Any) -> Any:
     return a + b
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("acked", [True, False])
+def test_an_element_is_set_aside_if_its_exception_cannot_be_shown(
+    tmp_path: Path, error: type[Exception], acked: bool
+) -> None:
+    def fails_at_3(number: int) -> int:
+        if number == 3:
+            raise error
+        return number
+
+    def program(builder: Builder) -> int:
+        builder.new_source(ListSource("in", range(5))).map(fails_at_3).to_sink(ListSink())
+        return 5
+
+    made = config(at_least_once=acked)
+    made.set_pipeline(tmp_path)
+    assert outcome(program, made, 4, within_s=30) == [0, 1, 2, 4]
+    (letter,) = (line for path in (tmp_path / "dead-letter").rglob("*.jsonl") for line in path.read_text().splitlines())
+    assert error.__name__ in letter
+    assert len(letter) < 5000

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import user_code_world
+from hostile_objects import ERRORS, LongError
 from user_code_world import BasicWorker, BrokenHook, Script, World, passed_on
 
 from heronpy.api import Tuple
@@ -26,10 +27,12 @@ def _refuse() -> None:
     raise RuntimeError("not on this machine")
 
 
-def test_a_value_that_cannot_be_unpickled_is_an_error_of_user_code_and_its_batch_is_failed(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("drain_interval_ms", [0, 1000])  # alone, and in a batch with the others
+def test_a_value_that_cannot_be_unpickled_is_an_error_of_user_code_and_its_tuple_is_failed(
+    caplog: pytest.LogCaptureFixture, drain_interval_ms: int
 ) -> None:
-    with World([1, Unreadable(), 3], topology__max__spout__pending=1) as world:
+    config = InstanceConfig(drain_interval_ms=drain_interval_ms)
+    with World([1, Unreadable(), 3], config=config) as world:
         world.settle()
         assert world.source.failed == [1]
         assert sorted(world.source.acked) == [0, 2]
@@ -133,3 +136,51 @@ def test_failed_exception_fails_the_tuple_without_being_reported() -> None:
         world.settle()
         assert world.source.failed == [0]
         assert world.total("__exception-count") == 0
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("where", ["next_tuple", "ack", "process", "process_tick"])
+def test_an_exception_that_cannot_be_shown_is_an_exception_as_any_other(where: str, error: type[Exception]) -> None:
+    raised: list[str] = []
+
+    def once(*_args: Any) -> None:
+        if not raised:
+            raised.append(where)
+            raise error
+
+    def process(bolt: Any, tup: Tuple) -> None:
+        if where == "process":
+            once()
+        passed_on(bolt, tup)
+
+    Script.process = process
+    Script.tick = once if where == "process_tick" else Script.tick
+    Script.on[where] = once
+    with World([1, 2, 3], topology__tick__tuple__freq__ms=1) as world:
+        reports: list[str] = []
+        for task in world.tasks.values():
+            task.core.report_exception = reports.append
+        world.settle()
+        assert raised == [where]
+        assert sorted([*world.source.acked, *world.source.failed]) == [0, 1, 2]
+    (report,) = reports
+    assert error.__name__ in report
+    assert "in once" in report, "the place is told as well"
+    assert len(report.encode()) < 20_000
+
+
+def test_the_cause_of_an_exception_that_says_too_much_is_told_with_it() -> None:
+    def process(_bolt: Any, _tup: Tuple) -> None:
+        try:
+            raise LongError
+        except LongError as cause:
+            raise ValueError("the last word") from cause
+
+    Script.process = process
+    with World([1]) as world:
+        reports: list[str] = []
+        for task in world.tasks.values():
+            task.core.report_exception = reports.append
+        world.settle()
+    assert "LongError: line" in reports[0]
+    assert reports[0].endswith("ValueError: the last word\n")

@@ -17,6 +17,7 @@ from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.config import takes_checkpoints
 from heronpy.errors import ConfigError
+from heronpy.shown import said, shown
 from heronpy.windows import END, NEVER, Sent
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class EventTimeBolt(Bolt):
             at_ms = time_ms(timestamp(tup))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self._outliers.incr()
-            self._set_aside(tup, f"has no usable timestamp: {type(error).__name__}: {error}")
+            self._set_aside(tup, f"has no usable timestamp: {said(error)}")
             return None
         if not self._watermarks.observe((tup.component, tup.stream), at_ms, self._clock_ms()):
             self._outliers.incr()
@@ -166,7 +167,7 @@ class EventTimeBolt(Bolt):
             finally:
                 self._anchors = None
         else:
-            self.logger.info("left out, because it %s: %.200r", reason, tup)
+            self.logger.info("left out, because it %s: %s", reason, shown(tup))
         self.ack(tup)
 
 
