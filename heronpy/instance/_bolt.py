@@ -446,10 +446,16 @@ class BoltTask(Task):
     def settle(self) -> None:
         if not self._rejected:
             return
-        rejected = [self._rejected.popleft() for _ in range(len(self._rejected))]
-        for other in rejected[1:]:
-            self.core.user_error("emit()", other.error)
-        self._user_error("emit()", rejected[0].error)
+        core, aside = self.core, self.set_aside
+        errors = [self._rejected.popleft().error for _ in range(len(self._rejected))]
+        if aside:
+            errors = [error for error in errors if not aside.has(core, error, self._emitter.emit)]
+        for other in errors[1:]:
+            core.user_error("emit()", other)
+        if errors:
+            if core.states is not None and not core.tracking:
+                core.failed = core.failed or FailedTuple.emitted(core, errors[0])
+            self._user_error("emit()", errors[0])
 
     def _reset_timeout(self, tup: Tuple) -> None:
         """Sent with the next flush; but a process() that takes long must not keep it until it returns."""

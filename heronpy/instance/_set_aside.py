@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.api.tuple import Tuple
 from heronpy.errors import TupleError, UnavailableError
-from heronpy.shown import said, shown
+from heronpy.shown import message, said, shown
 
 if TYPE_CHECKING:
     from heronpy.instance._core import TaskCore
@@ -76,6 +76,12 @@ class FailedTuple:
     def of(cls, core: TaskCore, tup: Tuple) -> FailedTuple:
         return cls(_digest(core, tup), _where(core, tup))
 
+    @classmethod
+    def emitted(cls, core: TaskCore, error: TupleError) -> FailedTuple:
+        """One that cannot be sent. Its contents cannot be compared: what is wrong with it can."""
+        said_of_it = f"{core.component.name}\0{message(error)}"
+        return cls(blake2b(said_of_it.encode(), digest_size=16).digest(), f"component {core.component.name!r}")
+
 
 class SetAside:
     """The tuples that a bolt task is not to execute."""
@@ -112,13 +118,23 @@ class SetAside:
 
         return sifted
 
+    def has(self, core: TaskCore, error: TupleError, emit: Callable[..., Any]) -> bool:
+        """Whether a tuple that cannot be sent is set aside; then it is among the dead letters, without its values."""
+        failed = FailedTuple.emitted(core, error)
+        reason = self._reasons.get(failed.digest) if self else None
+        if reason is not None:
+            self._letter(failed.where, f"{core.component.name}/emitted", None, reason, emit)
+        return reason is not None
+
     def _dead_letter(self, tup: Tuple, reason: str, emit: Callable[..., Any]) -> None:
+        row = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
+        self._letter(_where(self._core, tup), f"{tup.component}/{tup.stream}", row, reason, emit)
+
+    def _letter(self, where: str, source: str, row: Any, reason: str, emit: Callable[..., Any]) -> None:
         core = self._core
-        where = _where(core, tup)
-        core.metrics.add(f"__dead-letter-count/{tup.component}/{tup.stream}", 1)
+        core.metrics.add(f"__dead-letter-count/{source}", 1)
         core.user_error("process()", TupleError(f"{where}: set aside, as it has failed again and again: {reason}"))
         if len(getattr(core.component.outputs.get(DEAD_LETTERS), "fields", ())) == 3:
-            row = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
             emit([where, row, reason], stream=DEAD_LETTERS)
 
 

@@ -92,6 +92,8 @@ class Task(abc.ABC):
             TaskFailed: as `settle`.
         """
         self.core.context.snapshot_begins()
+        self.flush()
+        self.settle()  # dead letters of what could not be sent come before the marker, too
         with self.core.lock:
             self.flush()
             self._dispatch(markers(self.core, checkpoint))

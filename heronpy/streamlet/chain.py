@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from heronpy.errors import TupleError
+from heronpy.shown import shown
 from heronpy.streamlet._stages import Exit, Step
 from heronpy.streamlet.graph import ConsumeNode, LogNode, SinkNode, TransformNode
 from heronpy.streamlet.operators import (
@@ -103,7 +104,7 @@ def from_bolt(exit: Exit, emit: Callable[..., Any], place: Place, failed: Failed
     def keyed(element: Any) -> None:
         try:
             key, value = element
-        except (TypeError, ValueError):
+        except Exception:  # also what iterating over an object of the user's raises
             failed(consumer, element, unpaired(element))
             return
         if type(key) is list:
@@ -140,7 +141,7 @@ def from_spout(exit: Exit, emit: Callable[..., Any], place: Place, failed: Faile
     def keyed(element: Any) -> None:
         try:
             key, value = element
-        except (TypeError, ValueError):
+        except Exception:  # also what iterating over an object of the user's raises
             failed(consumer, element, unpaired(element))
             return
         if type(key) is list:
@@ -189,7 +190,7 @@ def directed(
 
 def unpaired(element: Any) -> Exception:
     """Why an element cannot go to a keyed stage."""
-    return TypeError(f"an element must be a pair (key, value) here, not {element!r:.60}")
+    return TypeError(f"an element must be a pair (key, value) here, not {shown(element, 60)}")
 
 
 __all__ = ["Task", "after", "directed", "from_bolt", "from_spout", "node", "unpaired"]

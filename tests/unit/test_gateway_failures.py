@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from threading import Lock
 from typing import Any
 
 import cloudpickle
@@ -254,3 +255,41 @@ def test_a_newer_restore_overtakes_one_that_is_loading(count: ByHand) -> None:
     count.load()
     count.settle()
     assert (count.gateway.phase, count.gateway.epoch) == (RESTORED, 3)
+
+
+def test_a_tuple_that_can_never_be_sent_is_named_and_set_aside(count: ByHand) -> None:
+    def emitting(hand: ByHand) -> None:
+        def process(tup: Tuple) -> None:
+            number = tup["number"]
+            hand.user.emit([Lock() if number == 2 else number])
+            hand.user.ack(tup)
+
+        hand.user.process = process
+
+    emitting(count)
+    count.received([batch([1, 2, 3])], number=1)
+    count.now_s += 1
+    count.settle()
+    (failed, *_) = count.said("rollback")
+    assert failed.tuple
+    assert "component 'count'" in failed.reason
+    assert "field 'number' cannot be serialized: lock" in failed.reason
+    letters = [checkpoint_pb2.SetAside(tuple=failed.tuple, reason=failed.reason)]
+    count.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT], set_aside=letters))
+    count.settle()
+    count.order(resume=checkpoint_pb2.ResumeTasks(epoch=2, incarnations={COUNT: INCARNATION}))
+    emitting(count)
+    count.received([batch([1, 2, 3])], epoch=2, number=1)
+    for _ in range(3):
+        count.now_s += 1
+        count.settle()
+    assert not count.said("rollback")
+    rows = [
+        row
+        for epoch, each in count.queues.sent
+        if epoch == 2 and each.kind == DATA and each.dest_task == SINK
+        for row in decode_tuples(each.body).deserialized(pickle.loads)
+    ]
+    assert [row for row in rows if len(row) == 1] == [[1], [3]]
+    letter, _ = [row for row in rows if len(row) == 3]  # for each of the two tasks that it was for
+    assert letter[:2] == ["component 'count'", None]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_objects import Silent
 from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, ListWriter, config, outcome, run, topology
 
 from heronpy.connectors import SinkContext, SinkWriter
@@ -307,7 +308,7 @@ def test_an_element_that_fails_is_set_aside_where_there_is_a_job(tmp_path: Path)
         assert "ValueError: seven" in letters
 
 
-@pytest.mark.parametrize("element", [5, (1, 2, 3), (Builder(), 1)])
+@pytest.mark.parametrize("element", [5, (1, 2, 3), (Builder(), 1), Silent()])
 def test_what_is_no_pair_cannot_be_keyed(tmp_path: Path, element: Any) -> None:
     def program(builder: Builder) -> int:
         source = builder.new_source(ListSource("in", [(1, 1)])).map(lambda _: element)
