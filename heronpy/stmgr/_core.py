@@ -272,6 +272,8 @@ class StmgrCore(OutgoingCore):
         self._decide(ReaderOpened(link.number))
         if is_peer:
             self.metrics.connected()
+            if self._membership is not None and (number := self._membership.last_number(link.name)):
+                self._control(link, stmgr_pb2.Frame(epoch=self._epoch, number=number))
             self._decide(PeerConnected(link.name))
             return
         link.takes_batches = self._membership is None
@@ -356,7 +358,7 @@ class StmgrCore(OutgoingCore):
             self._reports_received(link, frame.reports)
 
     def _take_batches(self, link: CoreLink, frame: stmgr_pb2.Frame, size: int, now_ns: int) -> None:
-        if frame.epoch != self._epoch and frame.batches:
+        if frame.epoch != self._epoch and (frame.batches or frame.number):
             if frame.epoch < self._epoch:
                 self.metrics.lost(frame.batches, link.received)
                 return
@@ -366,8 +368,10 @@ class StmgrCore(OutgoingCore):
                 self._decide(FrameParked(link.number))
             return
         batches = frame.batches
-        if self._membership is not None and batches and (gap := self._membership.received(link.name, frame.number)):
-            self._taint(gap)
+        if self._membership is not None and frame.number:
+            compare = self._membership.received if batches else self._membership.announced
+            if gap := compare(link.name, frame.number):
+                self._taint(gap)
         self.metrics.passed(batches, link.received)
         if self._cyclic or self._lost_spouts:
             self._route_slowly(link, frame, now_ns)

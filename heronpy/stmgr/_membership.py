@@ -1,9 +1,10 @@
 """A Stream Manager's part in a restore epoch: whether anything of it may be lost, and how far its tasks are. Pure.
 
 A tuple that is lost need not be tracked, so losses are found by numbers: each frame of batches carries one, by link and
-epoch, from 1. They go on where a link is re-made, so what was lost with it shows at the next frame, at the latest at
-the one with the next marker. The first loss *taints* the epoch: the Topology Master learns it before any snapshot that
-was taken behind it, commits none of the epoch's checkpoints from then on, and begins a newer one.
+epoch, from 1. They go on where a link is re-made. There a peer is told the last one at once: what was lost may be the
+markers that a checkpoint waits for, and nothing else may come until that is given up. The first loss *taints* the
+epoch: the Topology Master learns it before any snapshot that was taken behind it, commits none of the epoch's
+checkpoints from then on, and begins a newer one.
 
 Reports of two Stream Managers may overtake each other: the snapshot of a task behind a peer could be reported there
 before the loss is reported here. So a loss travels with the data, too: one number is left out on every link, and what
@@ -30,6 +31,7 @@ class EpochMembership:
         self._taint = ""
         self._data_epoch = 0
         """In which it moves batches."""
+        self._data_taint = ""
         self._sent: dict[str, int] = {}
         """Number of the last frame to each instance and peer."""
         self._before_first = 0
@@ -48,7 +50,7 @@ class EpochMembership:
 
     def move_to(self, epoch: int) -> None:
         """Begin to number the frames of an epoch."""
-        self._data_epoch = epoch
+        self._data_epoch, self._data_taint = epoch, ""
         self._before_first = 0
         self._sent.clear()
         self._received.clear()
@@ -58,25 +60,38 @@ class EpochMembership:
         assert epoch == self._data_epoch
         if epoch <= self._epoch:
             return False
-        self._epoch, self._taint = epoch, ""
+        self._epoch, self._taint = epoch, self._data_taint
         return True
 
     def next_number(self, to: str) -> int:
         """The number of the next frame of batches to an instance or a peer."""
-        number = self._sent[to] = self._sent.get(to, self._before_first) + 1
+        number = self._sent[to] = self.last_number(to) + 1
         return number
 
     def received(self, source: str, number: int) -> str:
         """A frame of batches has come from an instance or a peer. Returns what its number shows; empty: no loss."""
-        expected = self._received.get(source, 0) + 1
+        gap = self._gap(source, number, self._received.get(source, 0) + 1)
         self._received[source] = number
+        return gap
+
+    def last_number(self, to: str) -> int:
+        """The number of the last frame of batches to an instance or a peer."""
+        return self._sent.get(to, self._before_first)
+
+    def announced(self, source: str, number: int) -> str:
+        """A peer has said which frame it has sent last. As `received`."""
+        return self._gap(source, number, self._received.get(source, 0))
+
+    def _gap(self, source: str, number: int, expected: int) -> str:
         return "" if number == expected else f"{source} has sent frame {number}, and {expected} was expected"
 
     def lost(self, reason: str) -> bool:
         """Something that was sent in this epoch may be lost. Returns whether this is the first loss."""
-        if self._taint:
+        if self._data_taint:
             return False
-        self._taint = reason
+        self._data_taint = reason
+        if self._data_epoch == self._epoch:
+            self._taint = reason
         self._before_first = 1
         self._sent = {to: number + 1 for to, number in self._sent.items()}
         return True

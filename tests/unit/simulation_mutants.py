@@ -175,7 +175,7 @@ def _not_after_a_restore(right: Any) -> Any:
 
 
 def _any_number(_right: Any) -> Any:
-    return lambda self, source, number: ""
+    return lambda self, source, number, expected: ""
 
 
 def _anybody(_right: Any) -> Any:
@@ -301,7 +301,7 @@ MUTANTS = {
     "a replaced Stream Manager ignores the saved plan": Mutant(
         "heronpy.stmgr._plans:PlanIntake.saved", _nothing, 0, NO_TMASTER
     ),
-    "a missing frame is not noticed": Mutant(f"{MEMBERSHIP}received", _any_number, 0, BREAKS, checkpoints=True),
+    "a missing frame is not noticed": Mutant(f"{MEMBERSHIP}_gap", _any_number, 0, BREAKS, checkpoints=True),
     "an instance is given batches before it has restored": Mutant(
         f"{MEMBERSHIP}has_restored", _anybody, 13, checkpoints=True
     ),

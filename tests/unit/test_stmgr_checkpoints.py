@@ -113,6 +113,38 @@ def test_a_link_that_is_made_again_goes_on_with_the_number_of_its_sender() -> No
     assert latest(shell).taint == f"{PEER} has sent frame 4, and 3 was expected"
 
 
+def test_a_loss_shows_when_its_link_is_made_again_and_not_only_with_the_next_frame() -> None:
+    """There may be none: what was lost may be the marker that all wait for, and nothing else to send."""
+    shell = running()
+    shell.send(SOURCE, data(FAR_TASK), epoch=EPOCH, number=1)
+    shell.lose(PEER)
+    shell.open(PEER)
+    announced = shell.written[PEER][-1]
+    assert (list(announced.batches), announced.epoch, announced.number) == ([], EPOCH, 1)
+    shell.send(PEER, data(SINK_TASK), epoch=EPOCH, number=1)
+    shell.send(PEER, epoch=EPOCH, number=1)
+    shell.send(PEER, epoch=EPOCH - 1, number=7)
+    assert latest(shell).taint == ""
+    shell.send(PEER, epoch=EPOCH, number=2)
+    assert latest(shell).taint == f"{PEER} has sent frame 2, and 1 was expected"
+
+
+def test_what_is_announced_before_its_epoch_is_compared_in_it() -> None:
+    shell = running()
+    shell.send(PEER, data(SINK_TASK), epoch=EPOCH + 1, number=1)
+    shell.send(PEER, epoch=EPOCH + 1, number=2)
+    assert latest(shell).taint == ""
+    order(shell, restore(EPOCH + 1))
+    assert latest(shell).taint == f"{PEER} has sent frame 2, and 1 was expected"
+
+
+def test_of_an_epoch_in_which_nothing_was_sent_nothing_is_announced() -> None:
+    shell = running()
+    shell.lose(PEER)
+    shell.open(PEER)
+    assert [frame for frame in shell.written[PEER] if frame.number] == []
+
+
 def test_frames_that_come_before_their_epoch_are_numbered_in_it() -> None:
     shell = running()
     shell.send(PEER, data(SINK_TASK, b"a"), epoch=EPOCH + 1, number=1)
