@@ -79,8 +79,8 @@ chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow
 chaos-state: $(VENV)/.installed-dev servers ## the same and more while state, windows, timers and sinks are exact: make chaos-state FAULTS=1000
 	HERON_STATE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_state_campaign.py -s $(ARGS)
 
-chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and links fail while words are counted: make chaos-hosts FAULTS=100
-	HERON_HOSTS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/hosts/test_hosts_campaign.py -s $(ARGS)
+chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and links fail while words are counted, and keys, effectively once: make chaos-hosts FAULTS=100
+	HERON_HOSTS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/hosts/test_hosts_campaign.py tests/hosts/test_hosts_state.py -s $(ARGS)
 
 chaos-pipeline: $(VENV)/.installed-dev java ## files, memory and processes fail while batch runs compute views: make chaos-pipeline FAULTS=300
 	HERON_PIPELINE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_pipeline_campaign.py -s $(ARGS)

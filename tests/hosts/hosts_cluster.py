@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 from heron_scheduler import ContainerPhase, ContainerStatus, Scheduler
 
 from heronpy.errors import NotFoundError
@@ -139,6 +140,12 @@ class HostsCluster:
         with self._lock:
             one = self.running.get((topology, container))
         return None if one is None else one.host
+
+    def process_of(self, topology: str, container: int) -> psutil.Process | None:
+        """What stands for the container's first process on this machine; the container's processes are below it."""
+        with self._lock:
+            one = self.running.get((topology, container))
+        return None if one is None else psutil.Process(one.process.pid)
 
     def _reconcile(self) -> None:
         while not self._stop.wait(_LOOK_S):

@@ -48,7 +48,6 @@ class Scene:
     hosts: Hosts
     cluster: HostsCluster
     zookeepers: list[ZookeeperServer]
-    words: Words
     dice: random.Random
     repairs: list[Callable[[], None]] = field(default_factory=list)
     """What the faults need to be over for good."""
@@ -89,6 +88,13 @@ class Scene:
             self.repairs.pop()()
         for server in self.zookeepers:
             server.wait_serving()
+
+
+@dataclass(kw_only=True)
+class WordScene(Scene):
+    """With the word count."""
+
+    words: Words
 
 
 Fault = Callable[[Scene], tuple[str, float]]
@@ -200,7 +206,7 @@ def scene_on(
     workers: int = 3,
     ipv6: bool = False,
     config: Mapping[str, Any] = QUICK,
-) -> Iterator[Scene]:
+) -> Iterator[WordScene]:
     """The word count, running on the first so many hosts. In the end nothing of it is left."""
     records = hosts.shared / "words"
     records.mkdir()
@@ -212,7 +218,7 @@ def scene_on(
         cluster,
         zookeepers,
     ):
-        scene = Scene(launch, hosts, cluster, zookeepers, words, random.Random(seed))
+        scene = WordScene(launch, hosts, cluster, zookeepers, random.Random(seed), words=words)
         scene.wait_running(START_S)
         yield scene
 
@@ -245,14 +251,14 @@ def running(
             "heron.statemgr.connection.string": servers,
             "heron.network.bind.address": "::" if ipv6 else "0.0.0.0",
         }
-        stack.push(lambda kind, *_: _keep_logs(hosts) if kind else None)
+        stack.push(lambda kind, *_: keep_logs(hosts) if kind else None)
         launch = submit.submit(loader.Definition.of(topology), home=directory / "home", properties=properties)
         stack.callback(submit.kill, launch)
         yield launch, cluster, zookeepers
     assert not cluster.running
 
 
-def _keep_logs(hosts: Hosts) -> None:
+def keep_logs(hosts: Hosts) -> None:
     """Where a failed run can be looked into."""
     logs = Path(tempfile.mkdtemp(prefix="heron-hosts-logs-"))
     for host in hosts:

@@ -15,7 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hosts_scene import CONTAINERS, FAULTS, WITHIN_S, Fault, Scene, kill_container, replace_cut_off, scene_on, vanish
+from hosts_scene import (
+    CONTAINERS,
+    FAULTS,
+    WITHIN_S,
+    Fault,
+    WordScene,
+    keep_logs,
+    kill_container,
+    replace_cut_off,
+    scene_on,
+    vanish,
+)
 
 from heronpy import submit
 from heronpy.testing import eventually_sync, scrape
@@ -32,13 +43,13 @@ pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pyte
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[WordScene]:
     print(f"\nHERON_CHAOS_SEED={SEED}", flush=True)
     with Hosts("one", "two", "three") as hosts, scene_on(hosts, tmp_path, seed=SEED) as scene:
         yield scene
 
 
-def strike(scene: Scene, fault: Fault, number: int) -> float:
+def strike(scene: WordScene, fault: Fault, number: int) -> float:
     """Inject one fault, and wait until every line was acked; how long that took since it could."""
     words = scene.words
     before = len(words.acked())
@@ -55,7 +66,7 @@ def strike(scene: Scene, fault: Fault, number: int) -> float:
     return settled_s
 
 
-def campaign(scene: Scene, faults: Sequence[Fault]) -> None:
+def campaign(scene: WordScene, faults: Sequence[Fault]) -> None:
     took: dict[str, list[float]] = defaultdict(list)
     try:
         for number, fault in enumerate(faults, start=1):
@@ -64,6 +75,9 @@ def campaign(scene: Scene, faults: Sequence[Fault]) -> None:
             if FIGURES:
                 with open(FIGURES, "a") as file:
                     file.write(json.dumps({"seed": SEED, "kinds": [fault.__name__], "settled_s": settled_s}) + "\n")
+    except BaseException:
+        keep_logs(scene.hosts)  # a fixture is not told of it
+        raise
     finally:
         print("\n".join(table(took)), flush=True)
     repeated = scene.words.verify()
@@ -79,7 +93,7 @@ def table(took: Mapping[str, Sequence[float]]) -> Iterator[str]:
         yield f"| {kind.replace('_', ' ')} | {len(seconds)} | {median:.1f} | {max(seconds):.1f} |"
 
 
-def test_words_are_counted_exactly_while_hosts_vanish_and_links_fail(scene: Scene) -> None:
+def test_words_are_counted_exactly_while_hosts_vanish_and_links_fail(scene: WordScene) -> None:
     rest = [fault for fault in FAULTS if fault not in (vanish, replace_cut_off, kill_container)]
     campaign(scene, [vanish, replace_cut_off, kill_container, *scene.dice.sample(rest, 2)])
 
@@ -98,7 +112,7 @@ def test_containers_on_several_hosts_talk_over_ipv6(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("HERON_HOSTS_FAULTS" not in os.environ, reason="only with HERON_HOSTS_FAULTS: make chaos-hosts")
-def test_a_campaign_of_faults_of_hosts_and_links_loses_nothing(scene: Scene) -> None:
+def test_a_campaign_of_faults_of_hosts_and_links_loses_nothing(scene: WordScene) -> None:
     campaign(scene, [scene.dice.choice(FAULTS) for _ in range(int(os.environ["HERON_HOSTS_FAULTS"]))])
 
 
