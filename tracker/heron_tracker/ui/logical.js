@@ -6,7 +6,7 @@ import { placed } from "./layout.js";
 const WIDTH = 150;
 const HEIGHT = 54;
 const LINE = 14; // of the operators of a streamlet program, where there are any
-const LETTERS = 18;
+const LETTERS = 19;
 const ACROSS = { along: 206, aside: 78 };
 const DOWN = { along: 96, aside: 166 };
 const MARGIN = 12;
