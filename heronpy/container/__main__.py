@@ -159,7 +159,9 @@ def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
     command = python_module("heronpy.container.enroll", "--dir", str(launch.dir), "--container", str(container))
     child = subprocess.Popen(command, env=child_environment(launch, "enroll", **ours, **{PARENT_ENV: str(os.getpid())}))
     try:
-        code = child.wait()
+        # Not one wait for all: of a SIGTERM just before the system call, Python runs the handler only after it.
+        while (code := _ended(child)) is None:
+            pass
     finally:
         child.kill()
         child.wait()
@@ -167,6 +169,13 @@ def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
         raise SystemExit(code if code > 0 else TRY_AGAIN)  # it has said why
     if not (launch.tls_dir / f"container-{container}.pem").exists():
         raise ReplacedError("it was replaced while it waited for its certificate")
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return child.wait(_POLL_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 if __name__ == "__main__":

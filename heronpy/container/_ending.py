@@ -30,12 +30,17 @@ def is_unusable(code: int, said: str) -> bool:
 
 @contextlib.contextmanager
 def ending(name: str) -> Iterator[Callable[[str], None]]:
-    """End this process by what the block raises; SIGTERM ends it, too. Gives a function that says one line."""
+    """End this process by what the block raises; SIGTERM ends it with 0, too. Gives a function that says one line."""
 
     def say(text: str) -> None:
         print(f"heron: {name}: {text}", file=sys.stderr, flush=True)
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    def end(*_: object) -> None:
+        # Another one neither interrupts what is cleared up, nor kills the interpreter that has given up its handlers.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
     try:
         yield say
     except ReplacedError as e:
