@@ -143,7 +143,7 @@ def run(args: Sequence[str]) -> int:
         code = INTERRUPTED
     except Exception as e:
         # The one broad except: whatever happened, the user gets one line, and the traceback with -v.
-        return _report(e)
+        return _report(e, args)
     if code == INTERRUPTED:
         print("heron: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
@@ -171,7 +171,7 @@ def _group() -> Any:
     return typer.main.get_command(app)
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, args: Sequence[str]) -> int:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         # The reader of our output has seen enough. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -184,7 +184,8 @@ def _report(error: Exception) -> int:
         message, code = str(error), error.exit_code
     elif isinstance(error, _ClickException):
         context = getattr(error, "ctx", None)
-        path = context.command_path if context else "heron"
+        # An option without its value has no context.
+        path = context.command_path if context else " ".join(("heron", *(word for word in args[:1] if word in VERBS)))
         message, code = f"{error.format_message().rstrip('.')}. See `{path} --help`.", 2  # type: ignore[attr-defined]  # its interface
     elif isinstance(error, OSError):
         message, code = f"{error.filename or 'error'}: {error.strerror or error}", 1

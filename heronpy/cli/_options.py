@@ -53,12 +53,26 @@ def read_properties(given: list[str]) -> dict[str, Any]:
     return properties
 
 
+def path_given(text: str) -> Path:
+    """The path of an option. Nothing is no path: it is a variable that is not set, not the current directory.
+
+    Raises:
+        UsageError: it is empty.
+    """
+    if not text:
+        raise UsageError("an option that needs a path has got an empty one: name it, or leave the option out")
+    return Path(text)
+
+
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Log to stderr, and show tracebacks.", callback=_be_verbose, is_eager=True),
 ]
 ConfigPath = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Directory that holds the clusters' configuration directories.")
+    Path | None,
+    typer.Option(
+        metavar="DIR", parser=path_given, help="Directory that holds the clusters' configuration directories."
+    ),
 ]
 ConfigProperty = Annotated[
     list[str] | None, typer.Option(metavar="K=V", help="Override a key of the configuration; may be repeated.")

@@ -35,7 +35,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
     except UnavailableError as e:
         reply, history, silent = tmaster_pb2.StatusReply(), tmaster_pb2.MetricsReply(), e
     processes, unseen = _processes(launch, packing, reply, now_s)
-    health = unreachable(str(silent)) if silent is not None else Health.from_proto(reply.health)
+    health = Health.from_proto(reply.health) if silent is None else unreachable(str(silent), submit.awaited_s(launch))
     return {
         "topology": launch.topology,
         "id": launch.topology_id,

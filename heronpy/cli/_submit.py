@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from heronpy.cli._dry_run import Format
-from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, read_properties
+from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, path_given, read_properties
 from heronpy.cli._target import Place
 from heronpy.errors import HeronError, NoTopologyError, UsageError
 from heronpy.runtime import Launch
@@ -85,7 +85,10 @@ def submit(
         bool, typer.Option("--deploy-deactivated", help="Start it paused.", show_default=False)
     ] = False,
     requirements: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Requirements of pip to install for it.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=path_given, help="Requirements of pip to install for it.", show_default=False
+        ),
     ] = None,
     secret: Annotated[
         list[str] | None,

@@ -11,7 +11,16 @@ import typer
 
 from heronpy import submit
 from heronpy.cli._dry_run import Format, show
-from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
+from heronpy.cli._options import (
+    ConfigPath,
+    ConfigProperty,
+    ServiceUrl,
+    Verbose,
+    Words,
+    home,
+    path_given,
+    read_properties,
+)
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
 
@@ -40,7 +49,10 @@ def update(
     requirements: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="With --code: a requirements file of pip; else that of before.", show_default=False
+            metavar="FILE",
+            parser=path_given,
+            help="With --code: a requirements file of pip; else that of before.",
+            show_default=False,
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.", min=0)] = 120.0,

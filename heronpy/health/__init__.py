@@ -13,7 +13,6 @@ from heronpy.health._assess import (
     HELD_BACK_SHARE,
     NOT_READY_UNHEALTHY_S,
     SILENT_UNHEALTHY_S,
-    START_S,
     WINDOW_S,
     Observed,
     Outcomes,
@@ -36,7 +35,7 @@ from heronpy.health._restarts import (
     RESTARTS_METRIC,
     RestartLog,
 )
-from heronpy.health._verdict import Health, HealthState, Kind, Reason, unreachable
+from heronpy.health._verdict import START_S, Health, HealthState, Kind, Reason, unreachable
 
 __all__ = [
     "AGE_DEGRADED_S",

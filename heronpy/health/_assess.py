@@ -23,12 +23,10 @@ from msgspec import Struct
 
 from heronpy.health._checkpoints import CheckpointProgress, checkpoint_reasons
 from heronpy.health._restarts import RESTART_WINDOW_S
-from heronpy.health._verdict import Health, HealthState, Kind, Reason, duration
+from heronpy.health._verdict import START_S, Health, HealthState, Kind, Reason, duration
 
 WINDOW_S = 300
 """Failures and backpressure are those of the last so many seconds."""
-START_S = 60
-"""So long after the start it is not a fault that something is missing."""
 NOT_READY_UNHEALTHY_S = 60
 CRASH_LOOP_RESTARTS = 3
 """Of one process within RESTART_WINDOW_S."""

@@ -71,12 +71,20 @@ class Health(Struct, frozen=True):
         return tmaster_pb2.Health(state=self.state.word, reasons=reasons, restarts=self.restarts)
 
 
-def unreachable(detail: str) -> Health:
+START_S = 60
+"""So long after the start it is not a fault that something is missing."""
+
+
+def unreachable(detail: str, awaited_s: float | None = None) -> Health:
     """The health of a topology whose Topology Master does not answer.
 
     Args:
         detail: Since when, or why; put behind the sentence.
+        awaited_s: How long ago the topology was submitted, while no Topology Master has come up; None: one had.
     """
+    if awaited_s is not None and awaited_s <= START_S:
+        text = f"the Topology Master is not up yet, {duration(max(0.0, awaited_s))} after the submit"
+        return Health.of([Reason(Kind.TMASTER, HealthState.STARTING, text)])
     text = f"the Topology Master does not answer: {detail}" if detail else "the Topology Master does not answer"
     return Health.of([Reason(Kind.TMASTER, HealthState.UNHEALTHY, text)])
 

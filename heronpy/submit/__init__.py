@@ -9,6 +9,7 @@ from heronpy.submit._code import CodeUpdate, plan_code_update, version_of, with_
 from heronpy.submit._control import (
     CHECKPOINT_TIMEOUT_S,
     activate,
+    awaited_s,
     deactivate,
     end_trial,
     kill,
@@ -43,6 +44,7 @@ __all__ = [
     "Submission",
     "Update",
     "activate",
+    "awaited_s",
     "checkpoints",
     "deactivate",
     "default_role",

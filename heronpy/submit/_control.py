@@ -333,6 +333,19 @@ def ask(launch: Launch, method: str, request: Any = None, *, timeout_s: float = 
     return _ask_all(launch, (method, request or tmaster_pb2.TopologyRequest()), timeout_s=timeout_s)[0]
 
 
+def awaited_s(launch: Launch) -> float | None:
+    """How long ago the topology was submitted, while no Topology Master has come up; None: one has, or unknown."""
+    try:
+        with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+            if state.get(Kind.TMASTERS, launch.topology) is not None:
+                return None
+            raw = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    except HeronError as e:
+        log.debug("%s: when it was submitted cannot be read: %s", launch.topology, e)
+        return None
+    return None if raw is None else time.time() - records.execution_state(launch.topology, raw).submission_time_s
+
+
 def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> list[Any]:
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         raw = state.get(Kind.TMASTERS, launch.topology)

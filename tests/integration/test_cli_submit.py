@@ -208,9 +208,12 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(heron: Heron, format: str)
             2,
             ["'RoundRobinPacking'"],
         ),
+        (["--config-path", "", "local", "{file}", "WordCount"], 2, ["empty"]),
+        (["--requirements", "", "local", "{file}", "WordCount"], 2, ["empty"]),
         (["--config-path", "nowhere", "local", "{file}", "WordCount"], 2, ["nowhere is not a directory"]),
         (["--dry-run-format", "xml", "local", "{file}", "WordCount"], 2, ["xml"]),
         (["--wat", "local", "{file}", "WordCount"], 2, ["--wat"]),
+        (["local", "--config-property"], 2, ["--config-property", "heron submit --help"]),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(heron: Heron, args: list[str], code: int, words: list[str]) -> None:

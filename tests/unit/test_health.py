@@ -11,6 +11,7 @@ from heronpy.health import (
     RECENT_RESTARTS_METRIC,
     RESTART_WINDOW_S,
     RESTARTS_METRIC,
+    START_S,
     CheckpointProgress,
     Health,
     HealthState,
@@ -111,6 +112,18 @@ def test_restarts_before_the_first_report_of_an_executor_count() -> None:
     assert restarts.recent(111.0 + RESTART_WINDOW_S) == {}, "its container reports no more"
     restarts.keep({"b"})
     assert (restarts.totals, restarts.recent(110.0)) == ({"b": 0}, {})
+
+
+@pytest.mark.parametrize("awaited_s", [-2.0, 0.0, 3.0, START_S])
+def test_a_topology_that_was_just_submitted_is_starting(awaited_s: float) -> None:
+    health = unreachable("it is not up", awaited_s)
+    assert health.state is HealthState.STARTING
+    assert f"{max(0, awaited_s):.0f} s after the submit" in health.reasons[0].text
+
+
+@pytest.mark.parametrize("awaited_s", [None, START_S + 1])
+def test_one_whose_topology_master_had_come_up_or_is_late_is_unhealthy(awaited_s: float | None) -> None:
+    assert unreachable("it is gone", awaited_s).state is HealthState.UNHEALTHY
 
 
 @pytest.mark.parametrize("health", [Health(HEALTHY), unreachable("since 12:00"), assess(Observed(restarts={"a": 4}))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 from heron_tracker import _models as m
@@ -25,7 +26,8 @@ async def health(tmasters: Tmasters, topology: Topology) -> Health:
 def silent(tmasters: Tmasters, topology: Topology, why: str) -> Health:
     """The health of a topology whose Topology Master does not answer."""
     since = tmasters.unreachable_since(topology)
-    return unreachable(f"since {since}" if since else why)
+    awaited_s = time.time() - topology.execution.submission_time_s if topology.tmaster is None else None
+    return unreachable(f"since {since}" if since else why, awaited_s)
 
 
 async def all_health(tmasters: Tmasters, topologies: Iterable[Topology]) -> list[m.TopologyHealth]:
