@@ -17,7 +17,7 @@ from heronpy.pipeline.batch import KEPT, TIER_BATCHES, TIER_TIERS
 from heronpy.pipeline.inputs import listing_of
 from heronpy.pipeline.manifest import CHILDREN, Batch, Manifest, Parts, Seen, Tier
 from heronpy.pipeline.partials import pickled
-from heronpy.pipeline.parts import part_name, sorted_rows, unused, write_part
+from heronpy.pipeline.parts import ROW_GROUP_ROWS, SMALL_GROUP_ROWS, part_name, sorted_rows, unused, write_part
 from heronpy.pipeline.pending import decide
 from heronpy.pipeline.plan import plan_batch
 from heronpy.pipeline.rollup import WINDOW_LEVEL, WINDOW_ROWS
@@ -175,7 +175,8 @@ def _write(folder: Path, monoid: Monoid, after: int, upto: int) -> None:
     path = Path(str(unused(folder, 0)))
     rows = _rows(folder.parts[-3], after, upto)
     lifted = ((key, monoid.lift(value)) for key, value in rows)
-    write_part(path, sorted_rows(lifted, monoid, _refuse), monoid, _refuse)
+    group_rows = SMALL_GROUP_ROWS if folder.parts[-3] == "windows" else ROW_GROUP_ROWS
+    write_part(path, sorted_rows(lifted, monoid, _refuse), monoid, _refuse, group_rows=group_rows)
     path.rename(folder / part_name(0))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from heronpy.stores import encode_key, key_label
 from heronpy.streamlet.monoid import Monoid
 
 ROW_GROUP_ROWS = 16_384
+SMALL_GROUP_ROWS = 2_048
+"""Of views whose keys are asked for anywhere in their history: what is read for one is most of what it costs."""
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 """Of values: sketches may have kilobytes each, and a reader of one key reads a whole row group."""
 _ZSTD_LEVEL = 1
@@ -75,18 +77,34 @@ def opened_part(path: Location) -> Any:
     return file
 
 
-def read_group(file: Any, group: int) -> Any:
-    """Keys and values of a row group, as an Arrow table.
+def read_groups(file: Any, groups: Sequence[int]) -> Any:
+    """Keys and values of row groups, as an Arrow table.
 
     Raises:
-        ArrowException, OSError: it cannot be read, or not whole.
+        ArrowException, OSError: they cannot be read, or not whole.
     """
     import pyarrow as pa
 
-    table = file.read_row_group(group, columns=["key", "value"])
-    if table.num_rows != file.metadata.row_group(group).num_rows:  # the count in a page's header has no checksum
-        raise pa.ArrowInvalid(f"{table.num_rows} rows instead of {file.metadata.row_group(group).num_rows}")
+    table = file.read_row_groups(groups, columns=["key", "value"])
+    wanted = sum(file.metadata.row_group(group).num_rows for group in groups)
+    if table.num_rows != wanted:  # the count in a page's header has no checksum
+        raise pa.ArrowInvalid(f"{table.num_rows} rows instead of {wanted}")
     return table
+
+
+def groups_together(file: Any) -> Iterator[range]:
+    """The row groups of a part, as many at once as one of full size would be: who reads all asks a store less often."""
+    first, rows, size = 0, 0, 0
+    for group in range(file.num_row_groups):
+        found = file.metadata.row_group(group)
+        if group > first and (
+            rows + found.num_rows > ROW_GROUP_ROWS or size + found.total_byte_size > _ROW_GROUP_BYTES
+        ):
+            yield range(first, group)
+            first, rows, size = group, 0, 0
+        rows, size = rows + found.num_rows, size + found.total_byte_size
+    if rows:
+        yield range(first, file.num_row_groups)
 
 
 def _name_of(path: Location) -> str:
@@ -140,7 +158,12 @@ def encoded_key(row: Row) -> bytes:
 
 
 def write_part(
-    path: Location, rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
+    path: Location,
+    rows: Iterable[Row],
+    monoid: Monoid,
+    failed: Callable[[Any, Any, Exception], None],
+    *,
+    group_rows: int = ROW_GROUP_ROWS,
 ) -> int:
     """Write a part to a path of `unused`, durably; how many rows it has. One row group is in memory."""
     import pyarrow as pa
@@ -162,19 +185,19 @@ def write_part(
             sorting_columns=[pq.SortingColumn(0)],
         ) as writer,
     ):
-        for group in _row_groups(_encoded_rows(rows, monoid, failed)):
+        for group in _row_groups(_encoded_rows(rows, monoid, failed), group_rows):
             written += len(group)
             writer.write_table(pa.table(list(map(list, zip(*group, strict=True))), schema=schema))
     return written
 
 
-def _row_groups(rows: Iterable[_EncodedRow]) -> Iterator[list[_EncodedRow]]:
+def _row_groups(rows: Iterable[_EncodedRow], group_rows: int) -> Iterator[list[_EncodedRow]]:
     group: list[_EncodedRow] = []
     size = 0
     for row in rows:
         group.append(row)
         size += len(row[1])
-        if len(group) >= ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+        if len(group) >= group_rows or size >= _ROW_GROUP_BYTES:
             yield group
             group, size = [], 0
     if group:

@@ -28,7 +28,7 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import CHILDREN, Manifest
 from heronpy.pipeline.memory import Memory
 from heronpy.pipeline.outputs import PartTables, merge_rows
-from heronpy.pipeline.parts import part_name, unused, write_part
+from heronpy.pipeline.parts import ROW_GROUP_ROWS, SMALL_GROUP_ROWS, part_name, unused, write_part
 from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.spill import local_directory
 from heronpy.pipeline.views import read_rows
@@ -171,13 +171,20 @@ def roll_up(
     """Make the tiers of views that are worth it. They are visible together, level by level."""
     for view in views_to_roll_up(job, manifest, stores):
         by_window = _is_by_window(job, view)
+        group_rows = SMALL_GROUP_ROWS if by_window else ROW_GROUP_ROWS
         while merges := plan_merges(manifest, view, by_window=by_window):
             with watched(sc, "roll up", (), progress):
-                _roll_up(sc, job, manifest, view, stores[view].monoid, merges)
+                _roll_up(sc, job, manifest, view, stores[view].monoid, merges, group_rows)
 
 
 def _roll_up(
-    sc: SparkContext, job: Job, manifest: Manifest, view: str, monoid: Monoid, merges: Sequence[Merge]
+    sc: SparkContext,
+    job: Job,
+    manifest: Manifest,
+    view: str,
+    monoid: Monoid,
+    merges: Sequence[Merge],
+    group_rows: int,
 ) -> None:
     folder = job.directory / "views" / view
     version = new_version()
@@ -193,7 +200,7 @@ def _roll_up(
         targets.append(_Target(tuple(files), count, folder / "base" / f"{version}-{number}"))
     note = intend(job.directory, version, [f"views/{view}/base/{target.folder.name}" for target in targets])
     made = []
-    for merge, target, parts in zip(merges, targets, _merged(sc, targets, monoid), strict=True):
+    for merge, target, parts in zip(merges, targets, _merged(sc, targets, monoid, group_rows), strict=True):
         if merge.tiers:
             children = target.folder / CHILDREN
             files_of(children).write(children, msgspec.json.encode(merge.tiers))
@@ -215,7 +222,9 @@ class _Target:
     folder: Location
 
 
-def _merged(sc: SparkContext, targets: Sequence[_Target], monoid: Monoid) -> list[Parts]:
+def _merged(
+    sc: SparkContext, targets: Sequence[_Target], monoid: Monoid, group_rows: int = ROW_GROUP_ROWS
+) -> list[Parts]:
     """Make tiers by one Spark job; their parts."""
     places = [(target.count, target.folder) for target in targets]
     shared = sc.broadcast(pack((monoid, places, worker_memory(sc))))
@@ -226,7 +235,7 @@ def _merged(sc: SparkContext, targets: Sequence[_Target], monoid: Monoid) -> lis
     total = sum(target.count for target in targets)
     try:
         rdd = sc.parallelize(tasks, min(len(tasks), 4 * cores(sc))).mapPartitions(_Read(shared))
-        written = collected(rdd.partitionBy(total, int).mapPartitionsWithIndex(_Write(shared)))
+        written = collected(rdd.partitionBy(total, int).mapPartitionsWithIndex(_Write(shared, group_rows)))
     finally:
         shared.destroy()
     made = [Parts(0, [0] * target.count, [""] * target.count) for target in targets]
@@ -290,8 +299,8 @@ def _blocks(table: dict[bytes, Any], monoid: Monoid, begin: int, count: int) -> 
 class _Write:
     """Writes a part: (target, index, rows, path)."""
 
-    def __init__(self, shared: Any) -> None:
-        self._shared = shared
+    def __init__(self, shared: Any, group_rows: int) -> None:
+        self._shared, self._group_rows = shared, group_rows
 
     def __call__(self, partition: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, int, Location]]:
         monoid, targets, memory_bytes = unpack(self._shared.value)
@@ -303,7 +312,7 @@ class _Write:
             tables.take((index,), [(decode_key(key), monoid.decode(value)) for key, value in unpacked(block)[1]])
         for _, rows in tables.parts():
             path = unused(folder, index)
-            yield number, index, write_part(path, rows, monoid, _raise), path
+            yield number, index, write_part(path, rows, monoid, _raise, group_rows=self._group_rows), path
 
 
 def _raise(key: Any, acc: Any, error: Exception) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from heronpy.errors import NotFoundError, StateError
@@ -12,11 +12,13 @@ from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.manifest import Batch, Manifest, Parts, Tier
-from heronpy.pipeline.parts import opened_part, read_group
+from heronpy.pipeline.parts import groups_together, opened_part, read_groups
 from heronpy.stores import decode_key, encode_key
 from heronpy.streamlet.monoid import Monoid
 
 _OPEN_FILES_MAX = 64
+_KEPT_BYTES = 64 << 20
+"""Of row groups that were read lately, at most so much is kept."""
 
 
 class ViewReader:
@@ -41,6 +43,7 @@ class ViewReader:
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
         self._files: OrderedDict[Location, _PartFile] = OrderedDict()
+        self._groups = _Groups()
         self._lookup: tuple[Manifest, int | None, list[_Source]] | None = None
         """Where `get` has looked last: to find that in the manifest costs in proportion to the history."""
         if lacking := self.manifest.lacking(view, self.manifest.committed_watermark):
@@ -118,6 +121,7 @@ class ViewReader:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self._groups.clear()
 
     def _name(self, batch: int) -> str:
         return batch_name(batch, self.manifest.batch_length_ms)
@@ -151,7 +155,7 @@ class ViewReader:
     def _open(self, path: Location) -> _PartFile:
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = _PartFile(path)
+            file = self._files[path] = _PartFile(path, self._groups)
             if len(self._files) > _OPEN_FILES_MAX:
                 self._files.popitem(last=False)[1].close()
         else:
@@ -223,20 +227,50 @@ def read_rows(path: Location) -> Iterator[tuple[bytes, bytes]]:
 
     try:
         with opened_part(path) as file:
-            for group in range(file.num_row_groups):
-                table = read_group(file, group)
+            for groups in groups_together(file):
+                table = read_groups(file, groups)
                 yield from zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True)
     except (pa.ArrowException, OSError) as e:
         raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
 
 
-class _PartFile:
-    """A part that stays open for lookups; of its rows, only the last row group that was read stays in memory."""
+class _Groups:
+    """Row groups that were read lately, keys and values as Arrow arrays, by file and number."""
 
-    def __init__(self, path: Location) -> None:
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[Location, int], tuple[Any, Any]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: Location, group: int, read: Callable[[], Any]) -> tuple[Any, Any]:
+        """Keys and values of one; `read` gives them as a table."""
+        place = path, group
+        found = self._found.get(place)
+        if found is None:
+            table = read()
+            found = self._found[place] = table.column(0).combine_chunks(), table.column(1).combine_chunks()
+            self._bytes += _size(found)
+            while self._bytes > _KEPT_BYTES and len(self._found) > 1:
+                self._bytes -= _size(self._found.popitem(last=False)[1])
+        else:
+            self._found.move_to_end(place)
+        return found
+
+    def clear(self) -> None:
+        self._found.clear()
+        self._bytes = 0
+
+
+def _size(columns: tuple[Any, Any]) -> int:
+    return sum(column.get_total_buffer_size() for column in columns)
+
+
+class _PartFile:
+    """A part that stays open for lookups."""
+
+    def __init__(self, path: Location, groups: _Groups) -> None:
         import pyarrow as pa
 
-        self._path = path
+        self._path, self._groups = path, groups
         try:
             self._file = opened_part(path)
         except FileNotFoundError as e:
@@ -245,24 +279,13 @@ class _PartFile:
             raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
         metadata = self._file.metadata
         self._firsts = [metadata.row_group(i).column(0).statistics.min for i in range(metadata.num_row_groups)]
-        self._group: tuple[int, Any, Any] | None = None
 
     def get(self, key: bytes) -> bytes | None:
         """The value of an encoded key."""
         group = bisect.bisect_right(self._firsts, key) - 1
         if group < 0:
             return None
-        if self._group is None or self._group[0] != group:
-            import pyarrow as pa
-
-            try:
-                table = read_group(self._file, group)
-            except FileNotFoundError:
-                raise  # in a store nothing is kept for who has it open: a run has replaced it
-            except (pa.ArrowException, OSError) as e:
-                raise StateError(f"{self._path} cannot be read: {e}; compute that batch again") from e
-            self._group = (group, table.column(0), table.column(1))
-        _, keys, values = self._group
+        keys, values = self._groups.get(self._path, group, lambda: self._read(group))
         low, high = 0, len(keys)
         while low < high:
             middle = (low + high) // 2
@@ -274,6 +297,16 @@ class _PartFile:
             value: bytes = values[low].as_py()
             return value
         return None
+
+    def _read(self, group: int) -> Any:
+        import pyarrow as pa
+
+        try:
+            return read_groups(self._file, [group])
+        except FileNotFoundError:
+            raise  # in a store nothing is kept for who has it open: a run has replaced it
+        except (pa.ArrowException, OSError) as e:
+            raise StateError(f"{self._path} cannot be read: {e}; compute that batch again") from e
 
     def close(self) -> None:
         self._file.close()
