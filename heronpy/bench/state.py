@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from heronpy.bench._run import BenchConfig, run
-from heronpy.bench.state_costs import StateCosts, measure
+from heronpy.bench.state_costs import LOOP_MS, STOP_MS_MAX, StateCosts, measure
 from heronpy.errors import HeronError
 
-STOP_MS_MAX: Final = 5.0
 DIRTY_BYTES_MAX: Final = 0.02
 RATIO_MIN: Final = 0.85
 
@@ -66,6 +65,8 @@ def _print(costs: list[StateCosts], found: list[float]) -> None:
 
     table = Table("", "target", *(f"{each.keys:,} keys" for each in costs))
     table.add_row("longest stop, ms", f"≤ {STOP_MS_MAX:g}", *(f"{each.stop_ms:.1f} ({each.stop_at})" for each in costs))
+    table.add_row("steps beyond it", "", *(f"{each.long_steps} of {each.steps:,}" for each in costs))
+    table.add_row(f"longest empty loop of {LOOP_MS:g} ms, as many", "", *(f"{each.loop_ms:.1f}" for each in costs))
     table.add_row(
         "bytes with 1 % changed", f"≤ {DIRTY_BYTES_MAX:.0%} of all", *(f"{each.dirty_bytes:.1%}" for each in costs)
     )

@@ -20,6 +20,9 @@ T = TypeVar("T")
 PLACE = Place("bench-1", "count")
 BATCH = 2_000
 """Tuples between two slices."""
+STOP_MS_MAX = 5.0
+LOOP_MS = 2.0
+"""Of CPU, as a slice."""
 DIRTY = 0.01
 """The share of the keys that change between the second and the third checkpoint."""
 
@@ -33,6 +36,12 @@ class StateCosts:
     """The longest by a checkpoint, of several in which all keys, 1 % of them, and most of them have changed."""
     stop_at: str
     """In which of them, and in which step."""
+    steps: int
+    """How many there were: markers, slices, commits, releases."""
+    long_steps: int
+    """How many took more than STOP_MS_MAX."""
+    loop_ms: float
+    """The longest of so many loops of about LOOP_MS that do nothing, one after each step: what the machine adds."""
     dirty_bytes: float
     """Bytes of a checkpoint with 1 % of the keys, as a share of one with all."""
     write_ns: float
@@ -49,6 +58,9 @@ class _Task:
         self.states = TaskStates(PLACE)
         self.counts = self.states.keyed_state("counts", default=0)
         self.stop_s, self.stop_at = 0.0, ""
+        self.steps = self.long_steps = 0
+        self.loop_s = 0.0
+        self._loop = range(_rounds())
         self.checkpoint_id = 0
         self._random = random.Random(1)
 
@@ -82,7 +94,22 @@ class _Task:
         took_s = thread_time() - before_s
         if took_s > self.stop_s:
             self.stop_s, self.stop_at = took_s, what
+        self.steps += 1
+        self.long_steps += took_s * 1e3 > STOP_MS_MAX
+        before_s = thread_time()
+        for _ in self._loop:
+            pass
+        self.loop_s = max(self.loop_s, thread_time() - before_s)
         return result
+
+
+def _rounds() -> int:
+    """How often a loop goes round in LOOP_MS."""
+    many = range(2_000_000)
+    before_s = thread_time()
+    for _ in many:
+        pass
+    return int(len(many) * LOOP_MS / 1e3 / (thread_time() - before_s))
 
 
 def measure(keys: int) -> StateCosts:
@@ -116,6 +143,9 @@ def measure(keys: int) -> StateCosts:
         keys=keys,
         stop_ms=task.stop_s * 1e3,
         stop_at=task.stop_at,
+        steps=task.steps,
+        long_steps=task.long_steps,
+        loop_ms=task.loop_s * 1e3,
         dirty_bytes=len(part) / len(full),
         write_ns=wrote_s / keys * 1e9,
         restore_ns=restore_s / keys * 1e9,

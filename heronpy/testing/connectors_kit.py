@@ -26,11 +26,23 @@ from typing import Any
 
 import pytest
 
-from heronpy.connectors import Chunk, Record, Sink, SinkContext, SinkWriter, Source, SourceContext, SourceReader
+from heronpy.connectors import (
+    Chunk,
+    Record,
+    Sink,
+    SinkContext,
+    SinkWriter,
+    Source,
+    SourceContext,
+    SourceReader,
+    SplitReader,
+)
 
 QUIET_S = 1.0
 """A source that never ends is taken to have no more records after so long without any, and so many reads."""
 QUIET_READS = 100
+READ_MAX_S = 0.1
+"""So long may a read wait: the task that calls it has markers to send, and reads control messages."""
 _NAME = "stage"
 
 
@@ -95,6 +107,16 @@ def read_chunks(source: Source, target_bytes: int, dead: Callable[[str, Any, str
     if splits is None:
         pytest.skip("it has no batch face")
     return [chunk for split in splits for chunk in pickle.loads(pickle.dumps(split)).read(dead)]
+
+
+def quickest_s(reader: SourceReader | SplitReader) -> float:
+    """How long a read takes that finds nothing: the quickest of several, for on a busy machine any may wait for CPU."""
+    found = []
+    for _ in range(10):
+        began_s = time.monotonic()
+        assert not reader.read(100)
+        found.append(time.monotonic() - began_s)
+    return min(found)
 
 
 def counted(values: Iterable[Any]) -> Counter[str]:
@@ -170,6 +192,12 @@ class SourceKit:
         assert {record.id for record in records[20:30]} <= {record.id for record in rest}
         assert not {record.id for record in records[:20]} & {record.id for record in rest}
         assert len({record.id for record in rest}) == len(rest)
+
+    def test_a_read_of_nothing_returns_soon(self, source: Source) -> None:
+        reader = open_source(source)
+        drain(reader)
+        assert quickest_s(reader) <= READ_MAX_S
+        reader.close()
 
     def test_after_everything_is_acked_a_restart_reads_nothing(self, source: Source, tmp_path: Path) -> None:
         reader = open_source(source, directory=tmp_path)

@@ -22,7 +22,15 @@ from typing import Any
 import pytest
 
 from heronpy.connectors import Record, Source, SourceContext, SplitReader, StreamSplit
-from heronpy.testing.connectors_kit import QUIET_READS, QUIET_S, Damaged, DeadLetters, counted
+from heronpy.testing.connectors_kit import (
+    QUIET_READS,
+    QUIET_S,
+    READ_MAX_S,
+    Damaged,
+    DeadLetters,
+    counted,
+    quickest_s,
+)
 
 
 def split_context(dead: DeadLetters | None = None) -> SourceContext:
@@ -117,6 +125,17 @@ class RewindableSourceKit:
             assert reader.position != position or not rest
             for _ in range(2):
                 assert same(rest_of(opened(source, name, position))) == rest
+
+    def test_a_read_of_nothing_returns_soon(self, source: Source) -> None:
+        for name in splits_of(source):
+            reader = opened(source, name)
+            last_s = time.monotonic()
+            while not reader.ended and time.monotonic() - last_s < QUIET_S:
+                if reader.read(100):
+                    last_s = time.monotonic()
+                time.sleep(0.001)
+            assert quickest_s(reader) <= READ_MAX_S
+            reader.close()
 
     def test_malformed_rows_of_splits_are_set_aside(self, damaged: Damaged | None) -> None:
         if damaged is None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from heronpy.bench import state
-from heronpy.bench.state_costs import measure
+from heronpy.bench.state_costs import LOOP_MS, STOP_MS_MAX, measure
 
 
 def test_a_task_is_measured() -> None:
@@ -15,6 +15,9 @@ def test_a_task_is_measured() -> None:
     assert found.dirty_bytes <= state.DIRTY_BYTES_MAX
     assert found.stop_ms > 0
     assert found.stop_at
+    assert found.steps > 5
+    assert (found.long_steps > 0) == (found.stop_ms > STOP_MS_MAX)
+    assert found.loop_ms > LOOP_MS / 4
     assert found.write_ns > 0
     assert found.restore_ns > 0
 
