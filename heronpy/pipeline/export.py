@@ -92,7 +92,7 @@ class _Table:
         self.count += len(items)
 
     def _row(self, key: Any, value: Any) -> list[tuple[Any, str]]:
-        """Each cell with its JSON: which of both the column needs is known at the end."""
+        """Each cell as a plain value, or as JSON if it is none: which of both the column needs is known at the end."""
         cells: Row
         match key:
             case KeyedWindow(inner, Window(start, end)):
@@ -103,9 +103,13 @@ class _Table:
                 cells = (key, value)
         if not self._kinds:
             self._kinds = [set() for _ in cells]
-        for kinds, cell in zip(self._kinds, cells, strict=True):
-            kinds.add(_kind(cell))
-        return [(_plain_cell(cell), _json(cell)) for cell in cells]
+        of_cells = [_kind(cell) for cell in cells]
+        for kinds, kind in zip(self._kinds, of_cells, strict=True):
+            kinds.add(kind)
+        return [
+            (None, _json(cell)) if kind == "json" else (_plain_cell(cell), "")
+            for cell, kind in zip(cells, of_cells, strict=True)
+        ]
 
     def types(self) -> tuple[str, ...]:
         """Of each column: text, int, float, bool or json."""
@@ -114,7 +118,9 @@ class _Table:
     def rows(self, types: Sequence[str]) -> Iterator[Row]:
         """All rows, with JSON text in the columns of that type."""
         for row in self._spill.rows(None):
-            yield [text if kind == "json" else cell for (cell, text), kind in zip(row, types, strict=True)]
+            yield [
+                text or _json(cell) if kind == "json" else cell for (cell, text), kind in zip(row, types, strict=True)
+            ]
 
 
 def _kind(cell: Any) -> str:
@@ -139,9 +145,7 @@ def _type(kinds: set[str]) -> str:
 
 
 def _plain_cell(cell: Any) -> Any:
-    """A cell as the plain type that it is a kind of (numpy's floats are floats); None where only JSON holds it."""
-    if _kind(cell) == "json":
-        return None
+    """A cell that needs no JSON as the plain type that it is a kind of (numpy's floats are floats)."""
     match cell:
         case bool():
             return cell
