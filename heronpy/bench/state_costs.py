@@ -59,7 +59,7 @@ class _Task:
         self.counts = self.states.keyed_state("counts", default=0)
         self.stop_s, self.stop_at = 0.0, ""
         self.steps = self.long_steps = 0
-        self.loop_s = 0.0
+        self.last_s = self.loop_s = 0.0
         self._loop = range(_rounds())
         self.checkpoint_id = 0
         self._random = random.Random(1)
@@ -78,9 +78,8 @@ class _Task:
         ref = None
         wrote_s = 0.0
         while ref is None:
-            before_s = thread_time()
             chunks, ref = self._timed(f"{what}: slice", self.states.write)
-            wrote_s += thread_time() - before_s
+            wrote_s += self.last_s
             data += b"".join(chunks)
             self.run(batch)
         self._timed(f"{what}: commit", lambda: self.states.commit(self.checkpoint_id))
@@ -91,7 +90,7 @@ class _Task:
     def _timed(self, what: str, step: Callable[[], T]) -> T:
         before_s = thread_time()
         result = step()
-        took_s = thread_time() - before_s
+        took_s = self.last_s = thread_time() - before_s
         if took_s > self.stop_s:
             self.stop_s, self.stop_at = took_s, what
         self.steps += 1
