@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import stat
 import subprocess
 import time
@@ -49,7 +50,9 @@ def main() -> None:
         say(f"incarnation {ours[INCARNATION_ENV]} runs in {launch.dir}")
         where = ("--dir", str(launch.dir), "--container", str(container))
         command = engine_process("heronpy.container.executor", *where)
-        # The same process: the cluster's signals and its exit code are the executor's.
+        # The same process: the cluster's signals and its exit code are the executor's. A SIGTERM that comes while that
+        # starts waits until it can act on it: it would kill the process, or, in a pod, where it is pid 1, be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         os.execve(command[0], command, child_environment(launch, EXECUTOR, **ours))
 
 

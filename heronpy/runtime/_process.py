@@ -112,6 +112,7 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked until here in a container of its own
     _leave_signals_of_children(loop)
     beside = [asyncio.create_task(keep_beating(service), name="heartbeat")]
     if (file := log_file()) is not None:

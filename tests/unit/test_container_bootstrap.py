@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.config import EngineConfig
 from heronpy.container import TRY_AGAIN, Bootstrap, bootstrap_document, make_directory, remove_secrets
 from heronpy.errors import ConfigError, NotFoundError
 from heronpy.proto import state_pb2
-from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch, StatemgrSpec
 from heronpy.security import authority
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import eventually_sync
@@ -255,6 +256,25 @@ def test_a_container_that_is_ended_before_it_runs_leaves_no_secret(
         assert container.wait(300) == 0
     left = [str(path.relative_to(tmp_path / "host")) for path in (tmp_path / "host").rglob("*") if path.is_file()]
     assert sorted(left) == ["words-1/1/container.lock", "words-1/1/launch.json"]
+
+
+def test_a_container_that_is_ended_while_its_executor_starts_leaves_no_secret(running: Launch, tmp_path: Path) -> None:
+    plain = dataclasses.replace(running, config=EngineConfig.from_keys({"heron.security.tls": False}))
+    document = tmp_path / "bootstrap.json"
+    document.write_bytes(bootstrap_document(plain, 1))
+    document.chmod(0o600)
+    command = [sys.executable, "-m", "heronpy.container", str(document), "--dir", str(tmp_path / "host")]
+    with subprocess.Popen(command) as container:
+
+        def is_executor() -> None:
+            assert b"heronpy.container.executor" in Path(f"/proc/{container.pid}/cmdline").read_bytes()
+
+        eventually_sync(is_executor)
+        container.terminate()
+        assert container.wait(300) == 0
+    left = {path.name for path in (tmp_path / "host" / "words-1" / "1").iterdir()}
+    assert "launch.json" in left
+    assert left.isdisjoint({"tls", SECRETS_DIR, TOKEN_FILE})
 
 
 def _true(value: object) -> None:
