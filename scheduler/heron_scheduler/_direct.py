@@ -64,13 +64,12 @@ def _await_hosts(scheduler: Scheduler) -> None:
 
     Raises:
         ConfigError: the cluster has given up on a container.
-        StateError: the state manager cannot be read.
+        StateError: the state manager cannot be opened.
     """
     launch = scheduler.launch
     deadline_s = time.monotonic() + launch.config.submit.wait_s
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
-        # There is a physical plan as soon as all Stream Managers are known to the Topology Master.
-        while time.monotonic() < deadline_s and statemgr.get(Kind.PPLANS, launch.topology) is None:
+        while time.monotonic() < deadline_s and not _work_together(statemgr, launch):
             for one in scheduler.containers():
                 if one.phase is ContainerPhase.FAILED:
                     raise ConfigError(
@@ -78,6 +77,15 @@ def _await_hosts(scheduler: Scheduler) -> None:
                         f"(heron.package.python: {launch.config.package.python})"
                     )
             time.sleep(_LOOK_S)
+
+
+def _work_together(statemgr: StateManager, launch: Launch) -> bool:
+    """Whether all Stream Managers are known to the Topology Master: then there is a physical plan."""
+    try:
+        return statemgr.get(Kind.PPLANS, launch.topology) is not None
+    except StateError as e:
+        log.debug("whether %s has begun cannot be read: %s", launch.topology, e)
+        return False  # what has been started may well begin; what is written next says whether it is still away
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:

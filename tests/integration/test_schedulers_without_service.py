@@ -147,6 +147,35 @@ def test_containers_that_wait_for_room_are_waited_for_as_long_as_configured(farm
     assert farm.containers(launch) == [0, 1, 2]
 
 
+def test_a_state_manager_that_is_away_while_containers_begin_is_no_failure(farm: Farm) -> None:
+    away = []
+
+    def be_away() -> None:
+        eventually_sync(lambda: _true([*farm.shelf.glob("Numbers*")]))
+        (plans,) = (farm.root / "state").rglob(Kind.PACKINGPLANS.value)
+        path = plans.with_name(Kind.PPLANS.value)
+        path.mkdir(exist_ok=True)
+        path.rename(aside := path.with_name("aside"))
+        path.write_text("")  # no directory: it cannot be read
+        with pytest.raises(StateError), open_statemgr(StatemgrSpec(type="file", root=str(plans.parent))) as state:
+            state.get(Kind.PPLANS, "Numbers")
+        away.append(time.monotonic())
+        time.sleep(1.5)
+        path.unlink()
+        aside.rename(path)
+
+    thread = threading.Thread(target=be_away)
+    thread.start()
+    launch = farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 4})
+    thread.join()
+    assert away
+    assert farm.containers(launch) == [0, 1, 2]
+
+
+def _true(value: object) -> None:
+    assert value
+
+
 class Died(BaseException):
     """The command is killed here."""
 
