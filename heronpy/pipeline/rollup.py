@@ -171,22 +171,16 @@ def roll_up(
     """Make the tiers of views that are worth it. They are visible together, level by level."""
     for view in views_to_roll_up(job, manifest, stores):
         by_window = _is_by_window(job, view)
-        group_rows = SMALL_GROUP_ROWS if by_window else ROW_GROUP_ROWS
         while merges := plan_merges(manifest, view, by_window=by_window):
             with watched(sc, "roll up", (), progress):
-                _roll_up(sc, job, manifest, view, stores[view].monoid, merges, group_rows)
+                _roll_up(sc, job, manifest, view, stores[view].monoid, merges)
 
 
 def _roll_up(
-    sc: SparkContext,
-    job: Job,
-    manifest: Manifest,
-    view: str,
-    monoid: Monoid,
-    merges: Sequence[Merge],
-    group_rows: int,
+    sc: SparkContext, job: Job, manifest: Manifest, view: str, monoid: Monoid, merges: Sequence[Merge]
 ) -> None:
     folder = job.directory / "views" / view
+    group_rows = SMALL_GROUP_ROWS if _is_by_window(job, view) else ROW_GROUP_ROWS
     version = new_version()
     targets = []
     for number, merge in enumerate(merges):
