@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from counting_tasks import COMPONENT, Counting
 from heron_command import heron_command
-from topology_on_disk import EngineProcess, launch_in, submit
+from topology_on_disk import EngineProcess, execution_of, launch_in, submit
 
 from heronpy.checkpoints import LoggedBatch, manifest_name
 from heronpy.ckptmgr.client import CheckpointClient
@@ -46,15 +46,7 @@ def on_disk(home: Path, checkpoints: str) -> Launch:
     )
     with open_statemgr(launch.statemgr) as state:
         submit(state, 1)
-        execution = state_pb2.ExecutionState(
-            topology=launch.topology,
-            topology_id=launch.topology_id,
-            cluster=launch.cluster,
-            role=launch.role,
-            environ=launch.environ,
-            topology_dir=str(launch.dir),
-        )
-        state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
+        state.set(Kind.EXECUTIONSTATE, launch.topology, execution_of(launch))
     return launch
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from heron_command import heron_command
-from topology_on_disk import launch_in, submit
+from topology_on_disk import execution_of, launch_in, submit
 
 from heronpy.health import START_S
 from heronpy.proto import state_pb2
@@ -24,21 +24,12 @@ def health_of_one_submitted(home: Path, ago_s: float, *, has_been_up: bool = Fal
         statemgr=StatemgrSpec(type="file", root=str(home / "state" / "local")),
         topology_id="words-4",  # not that of tests beside these
     )
-    execution = state_pb2.ExecutionState(
-        topology=launch.topology,
-        topology_id=launch.topology_id,
-        cluster=launch.cluster,
-        role=launch.role,
-        environ=launch.environ,
-        topology_dir=str(launch.dir),
-        submission_time_s=int(time.time() - ago_s),
-    )
     gone = state_pb2.TmasterLocation(
         topology=launch.topology, topology_id=launch.topology_id, host="127.0.0.1", port=1, pid=1
     )
     with open_statemgr(launch.statemgr) as state:
         submit(state, 1)
-        state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
+        state.set(Kind.EXECUTIONSTATE, launch.topology, execution_of(launch, submitted_s=int(time.time() - ago_s)))
         if has_been_up:
             state.set(Kind.TMASTERS, launch.topology, gone.SerializeToString())
     try:

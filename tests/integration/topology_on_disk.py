@@ -13,7 +13,7 @@ from typing import Any, Self
 from heronpy.config import EngineConfig
 from heronpy.host import engine_process
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
-from heronpy.proto import topology_pb2
+from heronpy.proto import state_pb2, topology_pb2
 from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
 from heronpy.security import authority
 from heronpy.statemgr import Kind, StateManager
@@ -45,6 +45,19 @@ def launch_in(
     launch.save()
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     return launch
+
+
+def execution_of(launch: Launch, *, submitted_s: int = 0) -> bytes:
+    """What the state manager has of the submission; `submitted_s` is its time since the epoch."""
+    return state_pb2.ExecutionState(
+        topology=launch.topology,
+        topology_id=launch.topology_id,
+        cluster=launch.cluster,
+        role=launch.role,
+        environ=launch.environ,
+        topology_dir=str(launch.dir),
+        submission_time_s=submitted_s,
+    ).SerializeToString()
 
 
 def remove(directory: Path) -> None:
