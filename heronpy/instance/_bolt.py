@@ -23,7 +23,7 @@ from heronpy.instance._inbatch import InBatch, root_batches
 from heronpy.instance._pacing import ACK_TASKS_MAX, Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
-from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside, refusing
+from heronpy.instance._set_aside import OUTAGES, FailedTuple, refusing
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
@@ -60,7 +60,6 @@ class BoltTask(Task):
         self._in_hand: BatchInHand | None = None
         self._between_tuples = False
         """What is raised is no fault of the tuple that was executed last."""
-        self.set_aside: SetAside | None = None
         self._timers: TaskTimers | None = None
         core.open_outputs(AnchoredFan if core.tracking else Fan)
         self._batch = BatchSize(core.config, len(core.outputs.pairs))
@@ -319,11 +318,6 @@ class BoltTask(Task):
             self.core.failed = failed = self.core.failed or FailedTuple.of(self.core, tup)
             self.core.roll_back(f"{failed.where}, was failed")
 
-    def committed(self, checkpoint: int) -> None:
-        """A checkpoint is committed."""
-        if self.set_aside is not None:
-            self.set_aside.committed()
-
     def poll(self) -> float:
         """Do what is due. Returns how many seconds the task may sleep if no message comes."""
         self._emitter.no_anchor()
@@ -446,16 +440,7 @@ class BoltTask(Task):
     def settle(self) -> None:
         if not self._rejected:
             return
-        core, aside = self.core, self.set_aside
-        errors = [self._rejected.popleft().error for _ in range(len(self._rejected))]
-        if aside:
-            errors = [error for error in errors if not aside.has(core, error, self._emitter.emit)]
-        for other in errors[1:]:
-            core.user_error("emit()", other)
-        if errors:
-            if core.states is not None and not core.tracking:
-                core.failed = core.failed or FailedTuple.emitted(core, errors[0])
-            self._user_error("emit()", errors[0])
+        self._cannot_send([self._rejected.popleft().error for _ in range(len(self._rejected))])
 
     def _reset_timeout(self, tup: Tuple) -> None:
         """Sent with the next flush; but a process() that takes long must not keep it until it returns."""

@@ -257,7 +257,7 @@ class RestorableThread(TaskThread):
         core.context.restore_epoch = to.epoch
         self._failed, self._tasks = False, to.plan.component_tasks[core.component.name]
         self._task = task = make_task(core)
-        if isinstance(task, BoltTask) and to.set_aside:
+        if to.set_aside:
             task.set_aside = SetAside(core, to.set_aside)
         task.open()
         return task

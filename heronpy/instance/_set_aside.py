@@ -84,7 +84,7 @@ class FailedTuple:
 
 
 class SetAside:
-    """The tuples that a bolt task is not to execute."""
+    """The tuples that a task is not to execute, or not to send."""
 
     def __init__(self, core: TaskCore, reasons: Mapping[bytes, str]) -> None:
         """Set tuples aside until the second commit from now.
@@ -123,17 +123,18 @@ class SetAside:
         failed = FailedTuple.emitted(core, error)
         reason = self._reasons.get(failed.digest) if self else None
         if reason is not None:
-            self._letter(failed.where, f"{core.component.name}/emitted", None, reason, emit)
+            self._letter("emit()", failed.where, f"{core.component.name}/emitted", None, reason, emit)
         return reason is not None
 
     def _dead_letter(self, tup: Tuple, reason: str, emit: Callable[..., Any]) -> None:
         row = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
-        self._letter(_where(self._core, tup), f"{tup.component}/{tup.stream}", row, reason, emit)
+        source = f"{tup.component}/{tup.stream}"
+        self._letter("process()", _where(self._core, tup), source, row, reason, emit)
 
-    def _letter(self, where: str, source: str, row: Any, reason: str, emit: Callable[..., Any]) -> None:
+    def _letter(self, call: str, where: str, source: str, row: Any, reason: str, emit: Callable[..., Any]) -> None:
         core = self._core
         core.metrics.add(f"__dead-letter-count/{source}", 1)
-        core.user_error("process()", TupleError(f"{where}: set aside, as it has failed again and again: {reason}"))
+        core.user_error(call, TupleError(f"{where}: set aside, as it has failed again and again: {reason}"))
         if len(getattr(core.component.outputs.get(DEAD_LETTERS), "fields", ())) == 3:
             emit([where, row, reason], stream=DEAD_LETTERS)
 

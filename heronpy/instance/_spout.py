@@ -252,6 +252,7 @@ class SpoutTask(Task):
             self.outcomes.ledger.marker_sent(checkpoint)
 
     def committed(self, checkpoint: int) -> None:
+        super().committed(checkpoint)
         if self.outcomes.ledger is not None:
             self.outcomes.ack_groups(self.outcomes.ledger.committed(checkpoint))
 
@@ -341,10 +342,8 @@ class SpoutTask(Task):
             done, failed, refused = self._sent.popleft()
             self.outcomes.acked(done)
             self.outcomes.failed(failed)
-            for each in refused[1:]:
-                self.core.user_error("emit()", each.error)
             if refused:
-                self._user_error("emit()", refused[0].error)
+                self._cannot_send([each.error for each in refused])
 
     def _call(self, where: str, function: Callable[..., None], *args: Any) -> None:
         try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
+from heronpy.errors import TupleError
 from heronpy.instance._core import TaskCore
 from heronpy.instance._emitter import Emitter
 from heronpy.instance._sender import markers, watermarks
+from heronpy.instance._set_aside import FailedTuple, SetAside
 from heronpy.proto import stmgr_pb2
 
 
@@ -16,6 +19,8 @@ class Task(abc.ABC):
 
     core: TaskCore
     user_object: Any
+    set_aside: SetAside | None = None
+    """Of tuples that have failed again and again, if there are any."""
     _emitter: Emitter
 
     @abc.abstractmethod
@@ -37,6 +42,22 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def _dispatch(self, batches: list[stmgr_pb2.Batch]) -> None:
         """Send batches."""
+
+    @abc.abstractmethod
+    def _user_error(self, where: str, error: Exception) -> None:
+        """Report an exception of user code. Raises TaskFailed where that ends the task, or is a rollback."""
+
+    def _cannot_send(self, errors: Sequence[TupleError]) -> None:
+        """Report tuples that could not be sent, except for those that are set aside."""
+        core, aside = self.core, self.set_aside
+        if aside:
+            errors = [error for error in errors if not aside.has(core, error, self._emitter.emit)]
+        for other in errors[1:]:
+            core.user_error("emit()", other)
+        if errors:
+            if core.states is not None and not core.tracking:
+                core.failed = core.failed or FailedTuple.emitted(core, errors[0])
+            self._user_error("emit()", errors[0])
 
     @abc.abstractmethod
     def _observe(self) -> None:
@@ -72,6 +93,8 @@ class Task(abc.ABC):
 
     def committed(self, checkpoint: int) -> None:
         """A checkpoint is committed. Called by the task's thread."""
+        if self.set_aside is not None:
+            self.set_aside.committed()
 
     def restored(self, checkpoint: int) -> None:
         """All tasks are restored from a checkpoint, of whose commit this one may not know."""

@@ -48,7 +48,7 @@ def sent(hand: ByHand, dest: int, epoch: int = 1) -> list[Any]:
         if (sent_in, each.dest_task) != (epoch, dest):
             continue
         if each.kind == DATA:
-            found += [value for (value,) in pickle.loads(decode_tuples(each.body).values)]
+            found += [value for (value,) in decode_tuples(each.body).deserialized(pickle.loads)]
         else:
             found.append(("marker", decode_control(each.body).marker))
     return found

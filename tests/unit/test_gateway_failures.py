@@ -293,3 +293,31 @@ def test_a_tuple_that_can_never_be_sent_is_named_and_set_aside(count: ByHand) ->
     assert [row for row in rows if len(row) == 1] == [[1], [3]]
     letter, _ = [row for row in rows if len(row) == 3]  # for each of the two tasks that it was for
     assert letter[:2] == ["component 'count'", None]
+
+
+def test_a_tuple_of_a_spout_that_can_never_be_sent_is_set_aside_and_the_others_come() -> None:
+    plan = plan_of(spouts=2)
+    spout = ByHand(plan, 1, Stored(plan))
+
+    def emit_three() -> None:
+        spout.settle()
+        user, emit = spout.user, spout.user.emit
+        user.limit = 3
+        user.emit = lambda values, **how: emit([Lock()] if values == [2] else values, **how)
+        for _ in range(3):
+            spout.now_s += 1
+            spout.settle()
+
+    spout.start()
+    emit_three()
+    (failed, *_) = spout.said("rollback")
+    assert failed.tuple
+    assert "component 'numbers'" in failed.reason
+    assert "field 'number' cannot be serialized: lock" in failed.reason
+    letters = [checkpoint_pb2.SetAside(tuple=failed.tuple, reason=failed.reason)]
+    spout.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[1], set_aside=letters))
+    spout.settle()
+    spout.order(resume=checkpoint_pb2.ResumeTasks(epoch=2, incarnations={1: INCARNATION}))
+    emit_three()
+    assert not spout.said("rollback")
+    assert sent(spout, COUNT, epoch=2) == [0, 1]
