@@ -85,7 +85,8 @@ def read_groups(file: Any, groups: Sequence[int]) -> Any:
     """
     import pyarrow as pa
 
-    table = file.read_row_groups(groups, columns=["key", "value"])
+    # To hand one row group to threads costs more than to decode it.
+    table = file.read_row_groups(groups, columns=["key", "value"], use_threads=len(groups) > 1)
     wanted = sum(file.metadata.row_group(group).num_rows for group in groups)
     if table.num_rows != wanted:  # the count in a page's header has no checksum
         raise pa.ArrowInvalid(f"{table.num_rows} rows instead of {wanted}")

@@ -277,12 +277,13 @@ class _PartFile:
             raise FileNotFoundError(2, "no such file", str(path)) from e
         except (pa.ArrowException, OSError) as e:
             raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
-        metadata = self._file.metadata
-        self._firsts = [metadata.row_group(i).column(0).statistics.min for i in range(metadata.num_row_groups)]
+        self._row_groups = range(self._file.metadata.num_row_groups)
+        self._firsts: dict[int, bytes] = {}
+        """First keys of row groups that were asked for: to take all out of the footer is half of opening a tier."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of an encoded key."""
-        group = bisect.bisect_right(self._firsts, key) - 1
+        group = bisect.bisect_right(self._row_groups, key, key=self._first) - 1
         if group < 0:
             return None
         keys, values = self._groups.get(self._path, group, lambda: self._read(group))
@@ -297,6 +298,12 @@ class _PartFile:
             value: bytes = values[low].as_py()
             return value
         return None
+
+    def _first(self, group: int) -> bytes:
+        found = self._firsts.get(group)
+        if found is None:
+            found = self._firsts[group] = self._file.metadata.row_group(group).column(0).statistics.min
+        return found
 
     def _read(self, group: int) -> Any:
         import pyarrow as pa
