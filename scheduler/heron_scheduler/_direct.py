@@ -62,14 +62,24 @@ def schedule(launch: Launch, plan: PackingPlan) -> None:
 def _await_hosts(scheduler: Scheduler) -> None:
     """Wait until all containers of a submission work together, for a while: to see what prevents it for good.
 
+    A state manager that is away says nothing: what has been started may well begin, and what is written next says
+    whether it is still away.
+
     Raises:
         ConfigError: the cluster has given up on a container.
-        StateError: the state manager cannot be opened.
     """
     launch = scheduler.launch
     deadline_s = time.monotonic() + launch.config.submit.wait_s
-    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
-        while time.monotonic() < deadline_s and not _work_together(statemgr, launch):
+    with contextlib.ExitStack() as opened:
+        statemgr: StateManager | None = None
+        while time.monotonic() < deadline_s:
+            try:
+                if statemgr is None:
+                    statemgr = opened.enter_context(contextlib.closing(open_statemgr(launch.statemgr, parents=False)))
+                if statemgr.get(Kind.PPLANS, launch.topology) is not None:
+                    return  # all Stream Managers are known to the Topology Master
+            except StateError as e:
+                log.debug("whether %s has begun cannot be read: %s", launch.topology, e)
             for one in scheduler.containers():
                 if one.phase is ContainerPhase.FAILED:
                     raise ConfigError(
@@ -77,15 +87,6 @@ def _await_hosts(scheduler: Scheduler) -> None:
                         f"(heron.package.python: {launch.config.package.python})"
                     )
             time.sleep(_LOOK_S)
-
-
-def _work_together(statemgr: StateManager, launch: Launch) -> bool:
-    """Whether all Stream Managers are known to the Topology Master: then there is a physical plan."""
-    try:
-        return statemgr.get(Kind.PPLANS, launch.topology) is not None
-    except StateError as e:
-        log.debug("whether %s has begun cannot be read: %s", launch.topology, e)
-        return False  # what has been started may well begin; what is written next says whether it is still away
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:

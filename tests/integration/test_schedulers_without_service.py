@@ -172,6 +172,23 @@ def test_a_state_manager_that_is_away_while_containers_begin_is_no_failure(farm:
     assert farm.containers(launch) == [0, 1, 2]
 
 
+def test_a_state_manager_that_cannot_be_opened_when_containers_begin_is_no_failure(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = open_statemgr
+    away = [StateError("it is away")]
+
+    def open_soon(*args: Any, **how: Any) -> Any:
+        if away and [*farm.shelf.glob("Numbers*")]:
+            raise away.pop()
+        return open_(*args, **how)
+
+    monkeypatch.setattr("heron_scheduler._direct.open_statemgr", open_soon)
+    launch = farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 2})
+    assert not away
+    assert farm.containers(launch) == [0, 1, 2]
+
+
 def _true(value: object) -> None:
     assert value
 
