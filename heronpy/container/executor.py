@@ -1,7 +1,7 @@
 """The executor of a container that has its directory to itself: `heronpy.executor`, and what only such a one does.
 
-It keeps the container's certificate renewed and the user's code on the host, and when it ends on purpose, it leaves no
-secret there.
+It keeps the container's certificate renewed and the user's code on the host. When its cluster ends it, it has a
+checkpoint taken first, and when it ends on purpose, it leaves no secret there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from heronpy.container._codes import HostedCodes
 from heronpy.container._directory import remove_secrets
 from heronpy.container._ending import TRY_AGAIN
+from heronpy.container._last_checkpoint import LastCheckpoint
 from heronpy.container._renewal import CertificateRenewal
 from heronpy.executor import Executor
 from heronpy.runtime import Launch, log_to, main, own_incarnation
@@ -32,7 +33,9 @@ def _main() -> None:
         log_to(launch.make_log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         renewal = CertificateRenewal(launch, args.container) if launch.config.security.tls else None
         codes = HostedCodes(launch, args.container) if args.container else None  # container 0 runs no user code
-        return Executor(launch, args.container, incarnation=own_incarnation(), beside=renewal, codes=codes)
+        last = LastCheckpoint(launch, args.container) if launch.checkpoints else None
+        incarnation = own_incarnation()
+        return Executor(launch, args.container, incarnation=incarnation, beside=renewal, codes=codes, before_end=last)
 
     try:
         main(make, name="executor")

@@ -4,7 +4,7 @@ Run as `python -m heronpy.executor --dir <topology directory> --container <n>`.
 """
 
 from heronpy.executor._children import Children
-from heronpy.executor._commands import Command, process_table, stop_limit_s
+from heronpy.executor._commands import LAST_CHECKPOINT_S, Command, process_table, stop_limit_s
 from heronpy.executor._executor import Executor
 from heronpy.executor._incarnation import (
     GONE_S,
@@ -18,6 +18,7 @@ from heronpy.executor._incarnation import (
 
 __all__ = [
     "GONE_S",
+    "LAST_CHECKPOINT_S",
     "Children",
     "Command",
     "Executor",

@@ -28,3 +28,16 @@ class Codes(Protocol):
 
     def close(self) -> None:
         """End what was started."""
+
+
+class BeforeEnd(Protocol):
+    """What is done before the container ends because somebody says so; its processes go on until it is over."""
+
+    def begin(self, now_ms: float) -> None:
+        """Called once. Must not block."""
+
+    def over(self, now_ms: float) -> bool:
+        """Whether the container may end; asked again and again. Must not block."""
+
+    def close(self) -> None:
+        """End what was started."""

@@ -20,11 +20,16 @@ SHELL_STAGE = 4
 
 _STAGES = 5
 """How many there are."""
+LAST_CHECKPOINT_S = 5.0
+"""So long a container that its cluster ends may wait for a checkpoint, if the topology takes any."""
 
 
 def stop_limit_s(launch: Launch) -> float:
-    """The longest that an executor takes to end: each stage has the stop timeout, and then its log files are stored."""
+    """The longest that an executor takes to end: a checkpoint, the stop timeout for each stage, its log files' way into
+    their store."""
     limit_s = _STAGES * launch.config.executor.stop_timeout_ms / 1000
+    if launch.checkpoints:
+        limit_s += LAST_CHECKPOINT_S
     return limit_s + STORE_S if launch.config.logging.upload_uri else limit_s
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
 
 from heronpy.errors import AlreadyExistsError, StateError
-from heronpy.executor._beside import Beside, Codes
+from heronpy.executor._beside import BeforeEnd, Beside, Codes
 from heronpy.executor._children import Children
 from heronpy.executor._commands import INSTANCE_STAGE, Command, process_table
 from heronpy.executor._incarnation import (
@@ -96,6 +96,7 @@ class Executor:
         incarnation: int = 0,
         beside: Beside | None = None,
         codes: Codes | None = None,
+        before_end: BeforeEnd | None = None,
     ) -> None:
         """Make the executor of a container.
 
@@ -108,6 +109,7 @@ class Executor:
             incarnation: That was taken for this start already; 0: take one.
             beside: What else is to be looked after.
             codes: Fetches the user's code; None: it is there.
+            before_end: What is done first when it is cancelled; cancelled again, it does not wait for that.
         """
         self.started = asyncio.Event()
         self._launch = launch
@@ -135,6 +137,7 @@ class Executor:
         self._limiter = Limiter(launch, container)
         self._look_at_s = 0.0
         self._incarnation, self._beside, self._codes = incarnation, beside, codes
+        self._before_end, self._is_before_end = before_end, False
         self._restoring: asyncio.Task[None] | None = None
         # Set once the state manager is open.
         self._statemgr: StateManager
@@ -212,8 +215,9 @@ class Executor:
     async def _end(self, statemgr: StateManager) -> None:
         if self._restoring is not None:
             await self._restoring
-        if self._codes is not None:
-            self._codes.close()
+        for each in (self._codes, self._before_end):
+            if each is not None:
+                each.close()
         self._children.close()
         self._sweep("left running by user code")
         self._limiter.close()
@@ -236,7 +240,14 @@ class Executor:
                 died.clear()
             except asyncio.CancelledError as e:
                 # Cancelled again and again it still ends gracefully: that takes at most a stop timeout per stage.
+                if cancelled is None and self._before_end is not None and not self._supervision.stopping:
+                    self._is_before_end = True
+                    self._before_end.begin(_now_ms())
+                else:
+                    self._apply(StopRequested(_now_ms()))
                 cancelled = e
+            if self._is_before_end and self._before_end is not None and self._before_end.over(_now_ms()):
+                self._is_before_end = False
                 self._apply(StopRequested(_now_ms()))
             self._apply_wanted()
             self._reap()
@@ -251,7 +262,7 @@ class Executor:
     def _pause_s(self) -> float:
         if self._wanted is not None:
             return PREPARING_POLL_S
-        return IDLE_POLL_S if self._supervision.all_run else POLL_S
+        return IDLE_POLL_S if self._supervision.all_run and not self._is_before_end else POLL_S
 
     def _look(self) -> None:
         """What is done once a second."""

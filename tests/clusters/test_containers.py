@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from process_scheduler import Host, hosts, start_on_a_new_host
+from process_scheduler import Host, executor, hosts, start_on_a_new_host
 
 from heronpy import loader
 from heronpy.container import TRY_AGAIN
 from heronpy.errors import UnavailableError
+from heronpy.executor import stop_limit_s
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, container_node, open_statemgr
@@ -34,6 +35,7 @@ from keyed_count_topology import KEYS, counts_in, keyed_count_topology  # noqa: 
 pytestmark = pytest.mark.timeout(2400)
 WITHIN_S = 600.0
 """Long, because only a failure takes it: each container of a busy machine may need minutes to start."""
+INTERVAL = "topology.stateful.checkpoint.interval.seconds"
 FAST = {"heron.metrics.export.interval.ms": 1000, "heron.executor.stop.timeout.ms": 5000}
 
 
@@ -112,7 +114,7 @@ class Running:
 def running(
     tmp_path: Path, zookeeper: ZookeeperServer, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Running]:
-    """A topology that runs; a parameter is more of its cluster's configuration."""
+    """A topology that runs; a parameter is more of its cluster's configuration, and the interval of its checkpoints."""
     info = tmp_path / "installed/processes-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: processes\nVersion: 1.0\n")
@@ -130,10 +132,11 @@ def running(
         "heron.statemgr.root.path": f"/{tmp_path.name}",
         "heron.uploader.url": str(tmp_path / "packages"),
         "heron.statefulstorage.url": str(tmp_path / "checkpoints"),
-        **getattr(request, "param", {}),
+        **{key: value for key, value in getattr(request, "param", {}).items() if key != INTERVAL},
     }
     (conf / "farm/cluster.yaml").write_text(yaml.safe_dump(values))
-    definition = loader.Definition.of(keyed_count_topology(shared, rate=500))
+    interval_s = getattr(request, "param", {}).get(INTERVAL, 1)
+    definition = loader.Definition.of(keyed_count_topology(shared, rate=500, **{INTERVAL: interval_s}))
     launch = submit(definition, cluster="farm", role="me", home=tmp_path / "submitter", config_path=conf)
     made = Running(launch, root, shared)
     try:
@@ -205,6 +208,33 @@ def test_a_topology_master_that_was_stopped_and_replaced_ends_itself_when_it_goe
     running.wait_running()
     running.wait_for_progress()
     running.check_exact()
+
+
+@pytest.mark.parametrize("running", [{INTERVAL: 3600}], indirect=True)
+def test_a_container_that_its_cluster_ends_has_a_checkpoint_taken_first(running: Running) -> None:
+    for container in (1, 0):
+        running.wait_for_progress()
+        before, counted = TopologyHandle(running.launch).status().checkpoints.newest, running.counted()
+        host = running.host(container)
+        executor(host, signal.SIGTERM)
+        eventually_sync(lambda h=host: _equal(h.processes(), []), within_s=WITHIN_S)
+        assert f"ends, and checkpoint {before + 1} has what was done until now" in host.said()
+        running.restarted(container)
+        running.wait_running()
+        assert TopologyHandle(running.launch).status().checkpoints.newest == before + 1
+        assert running.counted() >= counted, "it goes on from there"
+    running.wait_for_progress()
+    running.check_exact()
+
+
+@pytest.mark.parametrize("running", [{INTERVAL: 3600}], indirect=True)
+def test_a_container_whose_topology_cannot_take_one_ends_in_time(running: Running) -> None:
+    running.host(2).send(signal.SIGSTOP)
+    host = running.host(1)
+    executor(host, signal.SIGTERM)
+    eventually_sync(lambda: _equal(host.processes(), []), within_s=stop_limit_s(running.launch) + 30)
+    assert "ends, and checkpoint" not in host.said()
+    running.host(2).send(signal.SIGCONT)
 
 
 def test_a_stranger_and_a_bootstrap_certificate_open_nothing(running: Running) -> None:
