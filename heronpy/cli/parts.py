@@ -5,6 +5,7 @@ from heronpy.cli._dry_run import Format as DryRunFormat
 from heronpy.cli._dry_run import show as show_plan
 from heronpy.cli._durations import seconds as seconds_of
 from heronpy.cli._follow import Follower
+from heronpy.cli._inside import files, memory, stacks
 from heronpy.cli._log_filter import LineFilter, line_time, since_of
 from heronpy.cli._log_level import split as split_level
 from heronpy.cli._log_lines import readable as readable_line
@@ -68,10 +69,12 @@ __all__ = [
     "cpu_of",
     "drawn_plan",
     "end_options",
+    "files",
     "held_shares",
     "line_time",
     "logical_shape",
     "logs",
+    "memory",
     "metric_matches",
     "ordered_rows",
     "pack_program",
@@ -92,6 +95,7 @@ __all__ = [
     "since_of",
     "snapshot",
     "split_level",
+    "stacks",
     "start_progress",
     "task_ranges",
     "top_screen",

@@ -13,7 +13,8 @@ import test_containers
 from test_containers import WITHIN_S, Running
 
 from heronpy import submit
-from heronpy.cli.parts import collect_status, logs
+from heronpy.cli.parts import collect_status, files, logs, memory, stacks
+from heronpy.errors import NotFoundError
 from heronpy.shell.stored import stored_containers
 from heronpy.testing import eventually, eventually_sync
 
@@ -79,6 +80,7 @@ def _check_cli(
     running: Running, instance: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heronpy.cli._logs.resolve", lambda words, **_: (running.launch, None))
+    monkeypatch.setattr("heronpy.cli._inside.resolve", lambda words, **_: (running.launch, words[0]))
     failed: list[BaseException] = []
 
     def all_logs() -> None:
@@ -93,9 +95,24 @@ def _check_cli(
         assert (states[instance], states["tmaster"], states["stmgr-2"]) == ("running",) * 3
         assert found["silent"] == []
 
+    def inside() -> None:
+        for process in (instance, "stmgr-2", "tmaster"):
+            stacks([process])
+            assert "MainThread" in capfd.readouterr().out
+            memory([process], objects=False, mappings=False)
+            assert "VmRSS" in capfd.readouterr().out
+        files(["."], container=2)
+        assert "stmgr-2.log" in capfd.readouterr().out
+        files(["stmgr-2.log"], container=2)
+        assert "stmgr-2" in capfd.readouterr().out
+        with pytest.raises(NotFoundError, match=r"did you mean 'stmgr-2\.log'"):
+            files(["stmgr-2.lag"], container=2)
+        with pytest.raises(NotFoundError, match="no container 9 that has started: it has 0, 1, 2"):
+            files(["."], container=9)
+
     def commands() -> None:  # they run event loops of their own
         try:
-            for check in (all_logs, all_run):
+            for check in (all_logs, all_run, inside):
                 eventually_sync(check, within_s=WITHIN_S)
         except BaseException as e:
             failed.append(e)

@@ -118,7 +118,16 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
     heron("submit", "local", "--wait", "--timeout", "240", str(script), "-", "Counting")
     [kill] = [words for words in commands if words[0] == "kill"]
     others = [words for words in commands[1:] if words is not kill]
-    assert [words[0] for words in others] == ["status", "logs", "update", "deactivate", "top", "log-level", "viz"]
+    assert [words[0] for words in others] == [
+        "status",
+        "logs",
+        "update",
+        "deactivate",
+        "top",
+        "log-level",
+        "stacks",
+        "viz",
+    ]
     for words in others:
         heron(*words)
     assert json.loads((tmp_path / "board.json").read_text())["panels"]
