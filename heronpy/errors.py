@@ -5,6 +5,7 @@ HeronError                      what a user can act on; one line, an exit code, 
 │   ├── ConfigError             unknown key, wrong type, impossible pair
 │   └── TopologyError           the topology is not valid
 │       └── NoTopologyError     the user's code defined none
+├── ForbiddenError              a server does not let this user do it, or anybody
 ├── NotFoundError               no such topology, container, instance, file, class
 ├── AlreadyExistsError          the name is taken
 ├── UserCodeError               the user's code failed to import or to run (carries the traceback)
@@ -61,6 +62,11 @@ class TopologyError(UsageError):
 
 class NoTopologyError(TopologyError):
     """The user's code ran, and defined no topology."""
+
+
+class ForbiddenError(HeronError):
+    exit_code = 8
+    http_status = 403
 
 
 class NotFoundError(HeronError):

@@ -15,7 +15,7 @@ import heron_scheduler
 from heronpy import submit
 from heronpy.apiserver._config import ApiServerConfig
 from heronpy.apiserver._users import Access, User, private_directory
-from heronpy.errors import AlreadyExistsError, HeronError, UsageError
+from heronpy.errors import AlreadyExistsError, ForbiddenError, UsageError
 from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan
 from heronpy.runtime import Launch
@@ -29,13 +29,6 @@ _NOT_TUNING = ("heron.executor.docker.", "heron.executor.cgroup.", "heron.execut
 """Of these, the image and the control groups that containers run in, and whether what they ask for binds them."""
 _SERVERS_FILES = ("heron.package.requirements", "topology.secrets")
 """Keys that would have the server itself read or run something: not for admins either."""
-
-
-class ForbiddenError(HeronError):
-    """The user may not do this."""
-
-    exit_code = 8
-    http_status = 403
 
 
 class Actions:
@@ -77,8 +70,9 @@ class Actions:
                 "properties": properties,
                 "config_path": self._config.config_path,
             }
+            planned = submit.prepare(definition, **where)
+            self._check_separate(user, planned.launch)
             if dry_run:
-                planned = submit.prepare(definition, **where)
                 launch, status = planned.launch, "Planned"
                 containers = len(planned.packing.containers)
                 return {**_named(launch), "id": "", "status": status, "containers": containers}
@@ -115,6 +109,7 @@ class Actions:
         self, user: User, launch: Launch, program: Program, *, timeout_s: float, dry_run: bool
     ) -> dict[str, Any]:
         """Have a topology run new code, on trial first; with `dry_run` only compare it with what runs."""
+        self._check_separate(user, launch)
         with tempfile.TemporaryDirectory(prefix="code-", dir=self.scratch) as directory:
             definition = self._defined(user, program, Path(directory))
             planned = submit.plan_code_update(
@@ -128,12 +123,29 @@ class Actions:
     def _defined(self, user: User, program: Program, scratch: Path) -> Definition:
         """What a program defines, within what the user may."""
         limits = self._config.limits
-        definition = define(program, scratch, replace(limits, user=user.unix_user or limits.user))
+        unix_user = user.unix_user or limits.user
+        if not unix_user and not self._trusts(user):
+            raise ForbiddenError(
+                f"programs of {user.name} would run as the server's own unix user, who can change its list of users: "
+                "run it as root with --define-user, or add its users with --unix-user, or trust them all: --trust-users"
+            )
+        definition = define(program, scratch, replace(limits, user=unix_user))
         logical = LogicalPlan.from_proto(definition.proto)
         _check_keys(user, logical.config, f"topology {logical.name}")
         for component in logical.components.values():
             _check_keys(user, component.config, f"component {component.name}")
         return definition
+
+    def _trusts(self, user: User) -> bool:
+        """Whether code of this user may run as the server's own unix user."""
+        return self._config.trusts_users or user.access is Access.ADMIN
+
+    def _check_separate(self, user: User, launch: Launch) -> None:
+        if heron_scheduler.has_service(launch) and not self._trusts(user):
+            raise ForbiddenError(
+                f"topologies of cluster {launch.cluster} run on the server's own machine and as its unix user: only an "
+                "admin may submit there, unless the server trusts all its users: --trust-users"
+            )
 
     def find(self, cluster: str, role: str, environ: str, name: str, *, to_kill: bool = False) -> Launch:
         launch = submit.find(

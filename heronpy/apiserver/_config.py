@@ -35,6 +35,8 @@ class ApiServerConfig:
     """Where it listens."""
     hosts: tuple[str, ...] = ()
     """Names that it may be addressed by, besides its own address, other IP addresses and localhost."""
+    trusts_users: bool = False
+    """Whether code of users who are not admins may run as the server's unix user, who can do all that it can."""
     limits: Limits = field(default_factory=Limits)
     """What user code may take while it defines a topology."""
     upload_bytes_max: int = 256 * MIB

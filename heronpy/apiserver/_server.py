@@ -11,13 +11,13 @@ from typing import Any
 
 from fastapi import Request
 
-from heronpy.apiserver._actions import Actions, ForbiddenError
+from heronpy.apiserver._actions import Actions
 from heronpy.apiserver._audit import AuditLog
 from heronpy.apiserver._config import ApiServerConfig
 from heronpy.apiserver._guard import USER
 from heronpy.apiserver._models import Done
 from heronpy.apiserver._users import User, Users
-from heronpy.errors import HeronError, UnavailableError
+from heronpy.errors import ForbiddenError, HeronError, UnavailableError
 
 AT_ONCE_MAX = 8
 """Actions that run at once; more wait."""
@@ -55,7 +55,7 @@ class Server:
 
         Raises:
             ForbiddenError: the user may not.
-            UnavailableError: it is not done in time: it goes on. Or too many wait already: it is not begun.
+            UnavailableError: it is not done in time: it goes on. Or too many wait already: it was not started.
         """
         user: User = request.scope[USER]
         about = {
@@ -71,7 +71,7 @@ class Server:
             raise ForbiddenError(f"user {user.name} may not {action} topologies of role {role}")
         if len(self._running) >= self.config.actions_max:
             after()
-            raise UnavailableError(f"{action} of {topology} is not begun: too many actions wait; try again later")
+            raise UnavailableError(f"{action} of {topology} was not started: too many actions wait; try again later")
         task = asyncio.create_task(self._run(about, function, after), name=f"apiserver/{action}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)

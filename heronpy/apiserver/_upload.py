@@ -42,7 +42,7 @@ async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: 
         except TimeoutError:
             raise UnavailableError(f"the program has not come within {timeout_s:g} s: send it again") from None
         except ClientDisconnect:
-            raise UsageError("the program has not come whole: send it again") from None
+            raise UsageError("the upload of the program was cut off: send it again") from None
         except OSError as e:
             raise StateError(f"the program cannot be written: {e.strerror}") from e
         if not size:

@@ -9,7 +9,7 @@
 
 Tokens are long random words that this server makes (`heron apiserver --add-user`) and shows once, so one round of
 SHA-256 is enough to store them by, and a reader of the file cannot use it. The file is read again when it has
-changed: who is taken out of it is refused from then on.
+changed: a user who is removed from it is refused at once.
 """
 
 from __future__ import annotations

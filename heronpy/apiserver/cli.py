@@ -24,10 +24,13 @@ def apiserver(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A name that it may be addressed by; may be repeated.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Its certificate, with the chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of it, PEM.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The server's certificate and its chain, PEM.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate, PEM.")] = None,
     no_tls: Annotated[
-        bool, typer.Option("--no-tls", help="By http beyond this host too, e.g. behind a proxy.", show_default=False)
+        bool,
+        typer.Option("--no-tls", help="Serve plain HTTP on any address, for a proxy in front.", show_default=False),
     ] = False,
     users_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Users; apiserver.users.yaml below HERON_HOME unless given.")
@@ -48,13 +51,28 @@ def apiserver(
         str,
         typer.Option(
             metavar="USER",
-            help="With --add-user: the unix user that this one's code runs as, instead of --define-user's.",
+            help="With --add-user: the unix user that runs this one's programs to define topologies, instead of "
+            "--define-user's.",
             show_default=False,
         ),
     ] = "",
     define_user: Annotated[
-        str, typer.Option(metavar="USER", help="The unix user that user code runs as; needs root.", show_default=False)
+        str,
+        typer.Option(
+            metavar="USER",
+            help="The unix user that runs programs to define topologies; needs root.",
+            show_default=False,
+        ),
     ] = "",
+    trust_users: Annotated[
+        bool,
+        typer.Option(
+            "--trust-users",
+            help="Let code of users who are not admins run as this server's unix user, who can do all that it can: "
+            "programs that define topologies without --define-user, and topologies of clusters like `local`.",
+            show_default=False,
+        ),
+    ] = False,
     define_seconds: Annotated[float, typer.Option(min=1, help="How long user code may define a topology.")] = 60.0,
     define_memory_mb: Annotated[int, typer.Option(min=128, help="How much memory it may take.")] = 2048,
     config_path: ConfigPath = None,
@@ -86,6 +104,7 @@ def apiserver(
         config_path=config_path,
         host=host,
         hosts=tuple(allow_host or ()),
+        trusts_users=trust_users,
         limits=Limits(seconds=define_seconds, memory_bytes=define_memory_mb << 20, user=define_user),
     )
     app = a.create_app(config)

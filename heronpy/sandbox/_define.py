@@ -190,7 +190,7 @@ def _in_child(
     except FileNotFoundError:
         raise UserCodeError("the program ended its process before it had defined a topology") from None
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as e:
-        raise UserCodeError(f"the program spoilt its definition: {type(e).__name__}") from None
+        raise UserCodeError(f"the definition that the program wrote cannot be used: {type(e).__name__}") from None
 
 
 def _definition(program: Program, files: Path, answer: dict[str, Any], data: bytes) -> Definition:
@@ -208,7 +208,7 @@ def _definition(program: Program, files: Path, answer: dict[str, Any], data: byt
             raise ValueError("a source is not in the archive")
         return Definition(proto, files, sources, (".",), main)
     except (DecodeError, KeyError, TypeError, ValueError, AttributeError) as e:
-        raise UserCodeError(f"the program spoilt its definition: {e}") from None
+        raise UserCodeError(f"the definition that the program wrote cannot be used: {e}") from None
 
 
 def _main(values: Any, program: Program) -> MainModule | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -50,6 +51,7 @@ class ApiServer:
         self.tokens = {
             "reader": add_user(self.home / "apiserver.users.yaml", "reader", Access.READ, ["ada"]),
             "ada": add_user(self.home / "apiserver.users.yaml", "ada", Access.SUBMIT, []),
+            "root": add_user(self.home / "apiserver.users.yaml", "root", Access.ADMIN, []),
         }
         environment = {**os.environ, "HERON_HOME": str(self.home), "SERVERS_SECRET": "swordfish"}
         self.process = subprocess.Popen(
@@ -85,9 +87,9 @@ class Client:
         return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path)
+@contextlib.contextmanager
+def serving(directory: Path, *args: str) -> Iterator[ApiServer]:
+    server = ApiServer(directory, *args)
     try:
         yield server
     finally:
@@ -96,6 +98,12 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
             kill = [*HERON, "kill", "--force", "local/ada", name]
             subprocess.run(kill, env=environment, capture_output=True)
         assert server.stop() == 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    with serving(tmp_path, "--trust-users") as server:
+        yield server
 
 
 @pytest.fixture
@@ -213,6 +221,24 @@ def test_what_is_refused_leaves_nothing_and_is_one_line(server: ApiServer, progr
     assert (code, "does not answer" in error, error.count("\n")) == (7, True, 1)
     code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_URL="http://heron.example")
     assert (code, "in the clear" in error) == (2, True)
+
+
+def test_code_of_users_who_are_no_admins_does_not_run_as_the_server(program: Path, tmp_path: Path) -> None:
+    place = "local/ada/default"
+    with serving(tmp_path) as server:
+        ada, root = Client(tmp_path, server, "ada"), Client(tmp_path, server, "root")
+        users = server.home / "apiserver.users.yaml"
+        before = users.read_text()
+        (tmp_path / "evil.py").write_text(f"with open({str(users)!r}, 'a') as file:\n    file.write('# evil')\n")
+        for words in (("submit", "--dry-run"), ("submit",)):
+            code, _, error = ada.run(*words, place, str(tmp_path / "evil.py"), "-")
+            assert (code, "--define-user" in error, "--trust-users" in error, error.count("\n")) == (8, True, True, 1)
+        assert users.read_text() == before
+        assert left(server) == []
+        assert root.run("submit", place, str(program), "Words") == (0, f"submitted Words to {place}\n", "")
+        code, _, error = ada.run("update", "--code", str(program), "--class", "Words", place, "Words")
+        assert (code, "on the server's own machine" in error, error.count("\n")) == (8, True, 1)
+        assert ada.run("kill", place, "Words") == (0, "killed Words\n", "")
 
 
 def test_a_submission_that_is_cut_in_the_middle_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ work = pathlib.Path(os.environ["HOME"])
 os.kill(os.getppid(), 9)
 time.sleep(100)
 """
-    with pytest.raises(UserCodeError, match="spoilt"):
+    with pytest.raises(UserCodeError, match="cannot be used"):
         run({"main.py": forged})
     assert list((tmp_path / "scratch").glob("heron-sandbox-*")) == []
 

@@ -32,7 +32,11 @@ SUBMIT = {"cluster": "local", "role": "ada", "topology_class": "C"}
 def config(tmp_path: Path) -> ApiServerConfig:
     home = tmp_path / "home"
     return ApiServerConfig(
-        home=home, users_file=tmp_path / "users.yaml", audit_file=tmp_path / "audit.jsonl", upload_bytes_max=10_000
+        home=home,
+        users_file=tmp_path / "users.yaml",
+        audit_file=tmp_path / "audit.jsonl",
+        upload_bytes_max=10_000,
+        trusts_users=True,
     )
 
 

@@ -32,7 +32,7 @@ from heron_tracker import _models as m
 from heron_tracker._topology import Topology
 from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt, Tracker
 from heronpy import submit
-from heronpy.errors import HeronError, UnavailableError, UsageError
+from heronpy.errors import ForbiddenError, UnavailableError, UsageError
 from heronpy.shell import PROFILE_SECONDS_MAX, PROFILE_SECONDS_MIN
 
 router = APIRouter()
@@ -43,12 +43,6 @@ ACTION_WITHIN_S = 60.0
 """A caller waits no longer for an action; it goes on."""
 LAST_CHECKPOINT_WITHIN_S = 45.0
 """So that the caller of a kill learns why there is no last checkpoint."""
-
-
-class ForbiddenError(HeronError):
-    """The Tracker is configured not to do this."""
-
-    http_status = 403
 
 
 class Action(StrEnum):
