@@ -6,6 +6,7 @@ import json
 import os
 import time
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
@@ -14,13 +15,14 @@ KEYS = 100
 
 
 class Numbers(Spout):
-    """Emits so many numbers as keys, so many a second; its position is state."""
+    """Emits so many numbers as keys, so many a second; its position is state. One cannot be sent, if told so."""
 
     outputs = ("key", "number")
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.position = context.task_state("position", default=0)
         self.limit, self.pause_s = int(config["test.numbers"]), 1 / float(config["test.rate"])
+        self.unsendable_at = int(config["test.error.at"]) if config.get("test.error") == "unsendable" else -1
         self.next_s = time.monotonic()
 
     def next_tuple(self) -> None:
@@ -29,7 +31,7 @@ class Numbers(Spout):
             self.next_s = max(self.next_s + self.pause_s, now_s - 0.1)
             number = self.position.value
             self.position.value = number + 1
-            self.emit([f"key {number % KEYS}", number])
+            self.emit([f"key {number % KEYS}", Lock() if number == self.unsendable_at else number])
 
 
 class Ongoing(Numbers):
