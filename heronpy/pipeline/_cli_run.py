@@ -61,7 +61,12 @@ def run(
     job: JobArgument,
     args: ArgsArgument = None,
     until: Annotated[
-        str | None, typer.Option(metavar="T", help="Only batches that end by then: ISO time (UTC), seconds, or now.")
+        str | None,
+        typer.Option(
+            metavar="T",
+            help="Batches that end by then, and no others, whether the archive is complete up to them or not; what "
+            "comes to them later is for the next run. ISO time (UTC), seconds, or now.",
+        ),
     ] = None,
     accept_damage: AcceptDamage = False,
     everything: Annotated[

@@ -30,7 +30,7 @@ class Archived:
     done_files: list[ArchiveFile] = field(default_factory=list)
     """Instead of the two, where no run has counted them."""
     waiting: dict[int, list[ArchiveFile]] = field(default_factory=dict)
-    """Files of batches that are not done, ascending."""
+    """Files of batches that are not done, and those that came to batches that are; ascending."""
     newest: int | None = None
     """The last batch."""
 
@@ -52,7 +52,12 @@ def archived(job: Job, node: ArchiveNode, manifest: Manifest) -> Archived:
         return _listed(archive, closed)
     found = Archived(archive)
     later = {batch for batch, _ in manifest.batches.seen_from(node.stage, closed + 1)}
-    later |= {said.batch for said in archive.announced() if said.batch > closed}
+    late: dict[int, set[str]] = {}
+    for said in archive.announced():
+        if said.batch > closed:
+            later.add(said.batch)
+        elif not said.stale:
+            late.setdefault(said.batch, set()).add(said.name)
     for segment in manifest.batches.segments():
         if (known := segment.seen.get(node.stage)) is not None:
             found.done.batches += known.batches
@@ -67,8 +72,12 @@ def archived(job: Job, node: ArchiveNode, manifest: Manifest) -> Archived:
         found.done_rows -= seen.rows
         found.done_unreadable -= seen.unreadable
         later.add(batch)
-    found.waiting = {batch: files for batch in sorted(later) if (files := archive.folder(batch))}
-    found.newest = max(found.waiting, default=manifest.batches.last_seen(node.stage))
+    waiting = {batch: archive.folder(batch) for batch in sorted({*late, *later})}
+    for batch, names in late.items():
+        waiting[batch] = [file for file in waiting[batch] if archive.noted([file]) & names]
+    found.waiting = {batch: files for batch, files in waiting.items() if files}
+    last = manifest.batches.last_seen(node.stage)
+    found.newest = max([*found.waiting, *([] if last is None else [last])], default=None)
     return found
 
 

@@ -116,8 +116,12 @@ def find_changes(
         one.complete_before_ms, announces = one.archive.completeness()
         if announces and node.path is None:
             found.checked[one.stage] = manifest.checked.get(one.stage)
-    until_ms = complete_before_ms(job, archives) if until_ms is None else until_ms
-    found.closable = until_ms // job.batch_length_ms - 1
+    limit_ms = complete_before_ms(job, archives) if until_ms is None else until_ms
+    found.closable = limit_ms // job.batch_length_ms - 1
+    if until_ms is None and (upto := manifest.committed_watermark) is not None:
+        # An archive may say less than it did, or than a run was told: its topology was submitted again, say, with other
+        # input. What is done is done again with what it has then, for reads take nothing live of it.
+        found.closable = max(found.closable, upto)
     stages = {one.stage for one in archives}
     known = not everything and manifest.program == program_of(plan, span)
     whole = not (known and stages <= found.checked.keys() and stages <= manifest.checked.keys())

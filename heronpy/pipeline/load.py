@@ -20,7 +20,8 @@ from heronpy.errors import ConfigError, HeronError, NotFoundError, TopologyError
 from heronpy.loader import user_traceback
 from heronpy.loader.main_code import module_main, script_main
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.registry import Remembered, knows, not_found, recall, remember
+from heronpy.pipeline.manifest import MANIFEST_FILE
+from heronpy.pipeline.registry import Remembered, known, knows, not_found, recall, remember
 from heronpy.shown import said
 from heronpy.stores import Store
 from heronpy.streamlet.runner import Program, captured
@@ -102,8 +103,28 @@ def load_job(
         shown = how.job if ref == how.job else ref
         job_found = Job.of(_choose(shown, programs, name), live=live)
     with contextlib.suppress(ConfigError):  # a name that cannot be a path is reported by those who make paths of it
-        remember(home, job_found.name, how)
+        _remember(home, job_found, how)
     return Loaded(job_found, root, Path(how.cwd))
+
+
+def _remember(home: Path, job: Job, how: Remembered) -> None:
+    """Give a job its name, unless it is another place's and nothing is here: what a relative directory leads to."""
+    before = known(home, job.name)
+    is_gone = before is not None and is_script(before.job) and not Path(before.job).exists()
+    if before is None or is_gone or (before.job, before.cwd) == (how.job, how.cwd) or _has_begun(job):
+        remember(home, job.name, how)
+        return
+    print(
+        f"heron: nothing is archived in {job.directory}: the name {job.name} stays that of {before.job}, loaded in "
+        f"{before.cwd}",
+        file=sys.stderr,
+    )
+
+
+def _has_begun(job: Job) -> bool:
+    """Whether anything of a job is in its directory; in a store that is not looked for."""
+    places = [job.directory / MANIFEST_FILE, *map(job.archive_path, job.archives().values())]
+    return any(not isinstance(place, Path) or place.exists() for place in places)
 
 
 def pickle_by_value_in_spark() -> None:

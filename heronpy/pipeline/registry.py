@@ -34,7 +34,7 @@ def remember(home: Path, name: str, how: Remembered) -> None:
         StateError: it cannot be written.
     """
     path = _path(home, name)
-    if _read(path) == how:
+    if known(home, name) == how:
         return
     try:
         # Arguments may hold what only their user is to see.
@@ -49,6 +49,19 @@ def knows(home: Path, name: str) -> bool:
         return _path(home, name).exists()
     except ConfigError:
         return False
+
+
+def known(home: Path, name: str) -> Remembered | None:
+    """How the job of this name was loaded last; None: it was not, or that cannot be read, and is to be written anew.
+
+    Raises:
+        ConfigError: a name that cannot be part of a path.
+    """
+    path = _path(home, name)
+    try:
+        return _parsed(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # one that cannot be replaced, either, raises where it is written
 
 
 def recall(home: Path, name: str) -> Remembered:
@@ -82,13 +95,6 @@ def names(home: Path) -> list[str]:
 
 def _path(home: Path, name: str) -> Path:
     return home / FOLDER / f"{check_name('job name', name)}.json"
-
-
-def _read(path: Path) -> Remembered | None:
-    try:
-        return _parsed(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # only compared with what is written: a file that cannot be read is written anew, or that raises
 
 
 def _parsed(found: dict[str, Any]) -> Remembered:

@@ -18,6 +18,7 @@ from heronpy.connectors import ListSource
 from heronpy.pipeline import Job, Manifest, changes, run, running
 from heronpy.pipeline.manifest import Batch, Parts
 from heronpy.pipeline.pending import Work, committed_watermark
+from heronpy.pipeline.status import collect
 from heronpy.streamlet import Builder, Config, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 
@@ -239,3 +240,33 @@ def test_runs_that_look_at_what_is_new_do_what_runs_do_that_look_at_all(tmp_path
             continue
         run(job_at(tmp_path, window_s=window_s))
         assert run(job_at(tmp_path, window_s=window_s), everything=True).batches == []
+
+
+@pytest.mark.parametrize("window_s", [0, 20])
+def test_a_done_batch_with_more_input_is_done_again_though_the_archive_is_not_complete_up_to_it(
+    tmp_path: Path, window_s: int
+) -> None:
+    job, made = job_at(tmp_path, window_s=window_s), Writer(tmp_path)
+    made.add(0, 1, 2, upto=1)
+    assert run(job, until_ms=4 * LENGTH_MS).committed_watermark == 3
+    made.add(2, 3)  # and no progress is said: the topology that has written them was killed
+    assert run(job).batches[:2] == [2, 3]
+    assert run(job).batches == []
+    made.add(2)
+    assert run(job, until_ms=2 * LENGTH_MS).batches == [], "it ends later"
+    assert 2 in run(job).batches
+    assert run(job).committed_watermark == 3
+
+
+def test_a_late_file_waits_until_it_is_computed(tmp_path: Path) -> None:
+    job, made = job_at(tmp_path), Writer(tmp_path)
+    made.add(0, 1, 2, upto=2)
+    run(job)
+    assert collect(job)["archives"][0]["waiting"]["rows"] == 0
+    made.add(1)
+    found = collect(job)
+    (archive,) = found["archives"]
+    assert (archive["waiting"]["batches"], archive["waiting"]["rows"], archive["newest_batch"]) == (1, 1, 2)
+    assert (found["next"]["batch"], found["next"]["complete"]) == (1, 1)
+    assert run(job).batches == [1]
+    assert collect(job)["archives"][0]["waiting"]["rows"] == 0

@@ -60,14 +60,15 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _as_before(tmp_path: Path) -> Iterator[None]:
     """Scripts stay loaded in a process; here others follow."""
     modules, path, cwd = dict(sys.modules), list(sys.path), Path.cwd()
     yield
     for module in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.unregister_pickle_by_value(sys.modules[module])
     for name in set(sys.modules) - set(modules):
-        del sys.modules[name]
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):  # not heronpy's, typer's, …
+            del sys.modules[name]
     sys.modules["__main__"] = modules["__main__"]
     sys.path[:] = path
     os.chdir(cwd)
@@ -120,6 +121,25 @@ def test_what_a_topology_pickled_by_the_scripts_name_is_found(home: Path, script
     load_job(str(script), [str(tmp_path / "d"), "A"], home=home)
     as_in_an_instance = f"c{script.stem}\nEvent\n.".encode()
     assert pickle.loads(as_in_an_instance) is sys.modules["__main__"].Event  # type: ignore[attr-defined]  # the script's
+
+
+def test_a_job_keeps_its_name_where_another_directory_has_nothing_of_it(
+    home: Path, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(script.parent)
+    load_job(script.name, ["relative", "A"], home=home)
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    capsys.readouterr()
+    load_job(str(script), ["relative", "A"], home=home)
+    said = f"nothing is archived in {other / 'relative'}: the name A stays that of {script}, loaded in {script.parent}"
+    assert said in capsys.readouterr().err
+    assert load_job("A", home=home).job.directory == script.parent / "relative"
+    (other / "relative").mkdir()
+    (other / "relative/manifest.json").write_text("{}")
+    load_job(str(script), ["relative", "A"], home=home)
+    assert load_job("A", home=home).job.directory == other / "relative"
 
 
 def test_a_loaded_job_is_found_by_its_name_from_elsewhere(
