@@ -34,6 +34,10 @@ CALL_TIMEOUT_S = 15.0
 RETRY_S = 1.0
 SAY_S = 30.0
 """How often is said what is waited for."""
+UNVERIFIED_MAX = 3
+"""How often in a row the Topology Master's certificate may be of no use. More than once: its address may be that of one
+that has ended, and whose port another process has. More often, a wrong clock would be known after minutes only."""
+_UNVERIFIED = "CERTIFICATE_VERIFY_FAILED"
 
 
 def main() -> None:
@@ -91,11 +95,12 @@ class Enrolling:
         certificate = authority.described(path)
         if not (trouble := certificate.trouble(_now())):
             return
-        if _now() < certificate.not_before:
-            raise UnavailableError(f"{what} {trouble}: set the clock of this host, by NTP say")
+        if _now() < certificate.not_before:  # a smaller difference is what the Topology Master refuses
+            raise ConfigError(f"{what} {trouble}: set the clock of this host, by NTP say")
         raise ConfigError(f"{what} {trouble}: kill the topology and submit it again")
 
     async def _certificate(self, security: Security, request: bytes) -> bytes:
+        unverified = 0
         while True:
             try:
                 with contextlib.closing(open_statemgr(self._launch.statemgr, parents=False)) as state:
@@ -106,6 +111,9 @@ class Enrolling:
             except (StateError, UnavailableError) as e:
                 why = str(e)
             self._waiting(why)
+            unverified = unverified + 1 if _UNVERIFIED in why else 0
+            if unverified >= UNVERIFIED_MAX:
+                raise UnavailableError(why)
             if time.monotonic() >= self._deadline_s:  # after an attempt: a busy host may need all the time to begin
                 raise UnavailableError(f"no certificate after {self._wait_s:g} s: {why}")
             await asyncio.sleep(RETRY_S)
@@ -145,7 +153,7 @@ class Enrolling:
             case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.INVALID_ARGUMENT:
                 return ConfigError(f"the Topology Master at {address} refuses: {why}")
             case _:
-                clock = "; is the clock of this host right?" if "CERTIFICATE_VERIFY_FAILED" in why else ""
+                clock = "; is the clock of this host right?" if _UNVERIFIED in why else ""
                 return UnavailableError(f"the Topology Master at {address} does not answer: {why}{clock}")
 
     def _replaced(self, state: StateManager) -> ReplacedError | None:

@@ -55,7 +55,8 @@ class Certificate:
     def trouble(self, now: datetime.datetime) -> str:
         """Why it cannot be used now; empty if it can."""
         if now < self.not_before:
-            return f"is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC, and this host's clock says {now:%H:%M}"
+            clock = f"this host's clock says {now:%Y-%m-%d %H:%M}"
+            return f"is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC, and {clock}"
         return f"expired at {self.not_after:%Y-%m-%d %H:%M} UTC" if now > self.not_after else ""
 
     def due(self, now: datetime.datetime) -> bool:
