@@ -175,18 +175,22 @@ def scheduler_lines(service: dict[str, Any]) -> list[str]:
     if "containers" in service:
         if service["error"]:
             return [f"scheduler {service['name']}: {service['error']}"]
-        waiting = [one for one in service["containers"] if one["phase"] != "running"]
+        waiting = [one for one in service["containers"] if one["phase"] != "running" or one["reason"]]
         count = len(service["containers"])
         return [
             f"scheduler {service['name']}: {count - len(waiting)} of {count} containers run",
-            *(
-                f"container {one['container']} is {one['phase']}" + (f": {one['reason']}" if one["reason"] else "")
-                for one in waiting
-            ),
+            *map(_waiting_line, waiting),
         ]
     since = f" for {duration(service['since_s'])}" if service["since_s"] is not None else ""
     pid = f", pid {service['pid']}" if service["pid"] else ""
     return [f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"]
+
+
+def _waiting_line(container: dict[str, Any]) -> str:
+    number, reason = container["container"], container["reason"]
+    if container["phase"] == "running":
+        return f"container {number} on {container['host']} is not up yet; it last ended with: {reason}"
+    return f"container {number} is {container['phase']}" + (f": {reason}" if reason else "")
 
 
 def _components(components: list[dict[str, Any]]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import heron_scheduler
+from heron_scheduler import ContainerPhase
 
 from heronpy import submit
 from heronpy.cli._remote_processes import SeenProcess, seen_elsewhere
@@ -55,7 +56,9 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
             for c in logical.components.values()
         ],
-        "scheduler": _service(launch, now_s) if heron_scheduler.has_service(launch) else _cluster(launch, packing),
+        "scheduler": _service(launch, now_s)
+        if heron_scheduler.has_service(launch)
+        else _cluster(launch, packing, reply if silent is None else None),
         "processes": processes,
         "silent": unseen,
         "backpressure": _culprits(reply),
@@ -121,8 +124,11 @@ def _service(launch: Launch, now_s: float) -> dict[str, Any]:
     }
 
 
-def _cluster(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
-    """Without a service: what the cluster says of each container."""
+def _cluster(launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
+    """Without a service: what the cluster says of each container. How one has ended that is up again is left out."""
+    registered = {stmgr.location.id for stmgr in reply.stmgrs if stmgr.registered} if reply is not None else set()
+    up = {container.id for container in packing.containers if container.stmgr_id in registered}
+    up |= {0} if reply is not None else set()
     error = ""
     found = {}
     try:
@@ -132,7 +138,8 @@ def _cluster(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
     containers = []
     for n in sorted({0, *(container.id for container in packing.containers), *found}):
         one = found.get(n)
-        known = (one.phase.value, one.host, one.job, one.reason) if one else ("?" if error else "lost", "", "", "")
+        reason = "" if one is None or (n in up and one.phase is ContainerPhase.RUNNING) else one.reason
+        known = (one.phase.value, one.host, one.job, reason) if one else ("?" if error else "lost", "", "", "")
         containers.append({"container": n, **dict(zip(("phase", "host", "job", "reason"), known, strict=True))})
     return {
         "state": "none",

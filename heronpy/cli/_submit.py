@@ -207,12 +207,13 @@ def submit(
 
 
 def _show_warnings() -> None:
-    """Let the submitter see what `heronpy.submit` warns of; --verbose shows it anyway."""
+    """Let the submitter see what a submission warns of; --verbose shows it anyway."""
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("warning: %(message)s"))
         handler.setLevel(logging.WARNING)
-        logging.getLogger("heronpy.submit").addHandler(handler)
+        for name in ("heronpy.submit", "heron_scheduler"):
+            logging.getLogger(name).addHandler(handler)
 
 
 def _secrets(pairs: list[str]) -> dict[str, str]:

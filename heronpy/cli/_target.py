@@ -81,12 +81,12 @@ def resolve(
 def revive(launch: Launch) -> None:
     """Start the scheduler service of a topology, or containers, if all that could do so by itself is dead.
 
+    Why a container had ended is said here: what the cluster shows from now on is of the one that is started.
     That it cannot be started is no reason for another command to fail: `status` shows that there is none.
     """
     try:
-        if heron_scheduler.revive(launch):
-            what = "the scheduler service" if heron_scheduler.has_service(launch) else "a container"
-            print(f"heron: {what} of {launch.topology} was dead: started again", file=sys.stderr)
+        for dead in heron_scheduler.revive(launch):
+            print(f"heron: of {launch.topology}, {dead} was dead: started again", file=sys.stderr)
     except HeronError as e:
         print(f"heron: {e}", file=sys.stderr)
 

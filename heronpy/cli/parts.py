@@ -29,7 +29,7 @@ from heronpy.cli._status import _component as component_status
 from heronpy.cli._status import checkpoints_of
 from heronpy.cli._status import collect as collect_status
 from heronpy.cli._submit import end_options
-from heronpy.cli._target import Place
+from heronpy.cli._target import Place, revive
 from heronpy.cli._target import resolve as resolve_target
 from heronpy.cli._top_rows import COLUMNS, CPU, SPENT, UPTIME, Row, Snapshot, check_column, held_shares, snapshot
 from heronpy.cli._top_rows import cpu as cpu_of
@@ -84,6 +84,7 @@ __all__ = [
     "readable_line",
     "remote_containers",
     "resolve_target",
+    "revive",
     "scheduler_lines",
     "seconds_of",
     "show_plan",

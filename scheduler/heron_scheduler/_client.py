@@ -152,8 +152,8 @@ def ensure_service(launch: Launch) -> None:
             raise
 
 
-def revive(launch: Launch) -> bool:
-    """Start what is dead of a topology that is to run, if nothing else will do it. Returns whether anything was.
+def revive(launch: Launch) -> list[str]:
+    """Start what is dead of a topology that is to run, if nothing else will do it. Returns what was, and why.
 
     With a service, that is the service, on this host. Executor 0 starts a dead service again; when both are dead, after
     all processes died at once or after a reboot, it is done here. Without one, it is containers that the cluster has
@@ -164,15 +164,16 @@ def revive(launch: Launch) -> bool:
         StateError: the state manager cannot be read.
     """
     if not has_service(launch):
-        return bool(_direct.reschedule(launch))
+        dead = _direct.reschedule(launch)
+        return [f"container {n}" + (f" ({reason})" if reason else "") for n, reason in dead.items()]
     record = service_record(launch)
     if record is None or not record.ended or is_killed(launch.dir):
-        return False
+        return []
     executor = read_pids(launch.container_dir(0)).get(EXECUTOR)
     if executor is not None and executor.alive:
-        return False
+        return []
     ensure_service(launch)
-    return True
+    return ["the scheduler service"]
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:

@@ -67,8 +67,11 @@ def _await_hosts(scheduler: Scheduler) -> None:
 
     Raises:
         ConfigError: the cluster has given up on a container.
+        UnavailableError: the cluster does not answer.
     """
     launch = scheduler.launch
+    if not launch.config.submit.wait_s:
+        return
     deadline_s = time.monotonic() + launch.config.submit.wait_s
     with contextlib.ExitStack() as opened:
         statemgr: StateManager | None = None
@@ -87,6 +90,9 @@ def _await_hosts(scheduler: Scheduler) -> None:
                         f"(heron.package.python: {launch.config.package.python})"
                     )
             time.sleep(_LOOK_S)
+    for one in scheduler.containers():
+        if one.reason:
+            log.warning("container %d of %s has not come up yet: %s", one.container, launch.topology, one.reason)
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:
@@ -152,8 +158,9 @@ def _incarnation(statemgr: StateManager, launch: Launch, container: int) -> int:
     return record.incarnation if record.topology_id == launch.topology_id else 0
 
 
-def reschedule(launch: Launch) -> list[int]:
-    """Start containers that the cluster has given up or forgotten. Returns their numbers.
+def reschedule(launch: Launch) -> dict[int, str]:
+    """Start containers that the cluster has given up or forgotten. Returns their numbers, and why each had ended, which
+    the cluster may not know any more now; empty: it never said.
 
     Nothing is done while another command changes what runs, or while the cluster does not say what does: a command that
     needs the cluster finds that out itself.
@@ -165,15 +172,15 @@ def reschedule(launch: Launch) -> list[int]:
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         try:
             if not _missing(statemgr, launch):
-                return []
+                return {}
         except UnavailableError as e:
             log.info("whether containers of %s are missing is not known: %s", launch.topology, e)
-            return []
+            return {}
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(statemgr.lock(launch.topology, LOCK, _REVIVE_LOCK_TIMEOUT_S))
             except UnavailableError:
-                return []
+                return {}
             if missing := _missing(statemgr, launch):
                 _scheduler(launch).on_schedule(_plan(statemgr, launch))
             return missing
@@ -265,12 +272,17 @@ def _scheduler(launch: Launch) -> Scheduler:
     return scheduler_of(launch.scheduler)(launch)
 
 
-def _missing(statemgr: StateManager, launch: Launch) -> list[int]:
+def _missing(statemgr: StateManager, launch: Launch) -> dict[int, str]:
+    """The containers that nothing will start, and why."""
     if not means_to_run(statemgr, launch):
-        return []
+        return {}
     wanted = {0, *(container.id for container in _plan(statemgr, launch).containers)}
-    alive = {one.container for one in _scheduler(launch).containers() if one.phase is not ContainerPhase.FAILED}
-    return sorted(wanted - alive)
+    known = {one.container: one for one in _scheduler(launch).containers()}
+    return {
+        n: known[n].reason if n in known else ""
+        for n in sorted(wanted)
+        if n not in known or known[n].phase is ContainerPhase.FAILED
+    }
 
 
 def _plan(statemgr: StateManager, launch: Launch) -> PackingPlan:

@@ -53,7 +53,8 @@ class ContainerStatus:
     job: str = ""
     """The cluster's own name of it: a job id, a pod, a pid."""
     reason: str = ""
-    """Why it does not run, in the cluster's words; empty: not known, or it runs."""
+    """Why it does not run, in the cluster's words. Of one that runs again, how it ended before: of interest until it
+    has registered. Empty: not known, or it never ended."""
 
 
 class Scheduler(ABC):

@@ -413,6 +413,27 @@ class SchedulerKit:
             assert cluster.state_left(cluster.statemgr) == []
             eventually_sync(lambda: equal(sorted(cluster.running_of_any()), []), within_s=WITHIN_S)
 
+    def test_a_container_that_asks_to_be_started_again_says_why_and_comes_up(self, cluster: Cluster) -> None:
+        needs_stand_ins(cluster)
+        words = cluster.reports / "retries-1"
+        words.write_text("heron: container 1: no store of packages answers")
+        began_s = time.monotonic()
+        launch = cluster.submit("a")
+        try:
+
+            def told() -> None:
+                found = {one.container: one for one in heron_scheduler.containers(launch)}
+                assert "no store of packages answers" in found[1].reason
+                assert found[1].phase in (ContainerPhase.PENDING, ContainerPhase.RUNNING)
+
+            eventually_sync(told, within_s=WITHIN_S)
+            print(f"{cluster.name}: why a container is retried was known after {time.monotonic() - began_s:.1f} s")
+            words.unlink()
+            cluster.wait_for(launch, 0, 1, 2, within_s=RESTART_S)
+        finally:
+            heron_scheduler.kill(launch)
+        cluster.nothing_left(launch)
+
     def test_a_cluster_that_hangs_is_named_by_what_is_submitted_which_leaves_nothing(self, cluster: Cluster) -> None:
         with cluster.hung():
             began_s = time.monotonic()

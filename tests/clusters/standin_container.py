@@ -2,8 +2,9 @@
 
 Called by a script that a cluster takes for Python: `standin_container.py REPORTS -m heronpy.container FILE --dir DIR`.
 It writes `REPORTS/<topology id>/<container>.<pid>.json`, and ends by SIGTERM, after `REPORTS/exit-<container>` has
-appeared with an exit code in it, or at once if `REPORTS/fails-<container>` is there, with its words, or
-`REPORTS/unusable-<container>`, which says that it is of no use to start it again.
+appeared with an exit code in it, or at once if `REPORTS/fails-<container>` is there, with its words,
+`REPORTS/unusable-<container>`, which says that it is of no use to start it again, or `REPORTS/retries-<container>`,
+which asks for that.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main(reports: Path, module: list[str], bootstrap: Path, workdir: Path) -> in
         write("in order")
         sys.exit(0)
 
-    for name, failed in (("fails", 3), ("unusable", 2)):
+    for name, failed in (("fails", 3), ("unusable", 2), ("retries", 75)):
         if (words := reports / f"{name}-{container}").exists():
             print(words.read_text(), file=sys.stderr)
             return failed

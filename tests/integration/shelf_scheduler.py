@@ -1,6 +1,6 @@
 """A scheduler without a service, for a cluster that is a directory.
 
-A file is a container, `refuses` a refusal, `fails` a failure.
+A file is a container, `refuses` a refusal, `fails` a failure, `retries` a container that is started again and again.
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ class ShelfScheduler(Scheduler):
 
     def containers(self) -> list[ContainerStatus]:
         found = sorted(int(path.name.rpartition("-")[2]) for path in self.root.glob("container-*"))
-        words = {n: path.read_text() for n in found if (path := self.root.parent / f"fails-{n}").exists()}
+        failed, retried = (
+            {n: path.read_text() for n in found if (path := self.root.parent / f"{how}-{n}").exists()}
+            for how in ("fails", "retries")
+        )
         return [
             ContainerStatus(
                 container=n,
-                phase=ContainerPhase.FAILED if n in words else ContainerPhase.RUNNING,
+                phase=ContainerPhase.FAILED if n in failed else ContainerPhase.RUNNING,
                 host="shelf",
-                reason=words.get(n, ""),
+                reason=failed.get(n, retried.get(n, "")),
             )
             for n in found
         ]

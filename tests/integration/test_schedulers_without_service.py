@@ -20,7 +20,7 @@ from numbers_topology import Numbers
 
 from heronpy import checkpoints, loader, uploader
 from heronpy.checkpoints import manifest_name, open_storage
-from heronpy.cli.parts import collect_status, scheduler_lines
+from heronpy.cli.parts import collect_status, revive, scheduler_lines
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
 from heronpy.proto import state_pb2, tmaster_pb2
@@ -118,6 +118,38 @@ def test_the_status_shows_what_the_cluster_says(farm: Farm, capsys: pytest.Captu
     told = found["scheduler"]
     assert [one["phase"] for one in told["containers"]] == ["running", "running", "lost"]
     assert scheduler_lines(told) == ["scheduler shelf: 2 of 3 containers run", "container 2 is lost"]
+
+
+def test_a_container_that_is_started_again_and_again_says_why_until_it_is_up(
+    farm: Farm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (0, 1, 2):
+        (farm.shelf / f"retries-{n}").write_text("this host has no clock")
+    launch = farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 0.1})
+    (warned, *_) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == "container 0 of Numbers has not come up yet: this host has no clock"
+    said = [f"container {n} on shelf is not up yet; it last ended with: this host has no clock" for n in (0, 1, 2)]
+    found, _ = collect_status(launch, now_s=0.0)
+    assert scheduler_lines(found["scheduler"]) == ["scheduler shelf: 0 of 3 containers run", *said]
+    up = tmaster_pb2.StmgrStatus(location={"id": "stmgr-1"}, registered=True)
+    lost = tmaster_pb2.StmgrStatus(location={"id": "stmgr-2"})
+    answer = tmaster_pb2.StatusReply(stmgrs=[up, lost]), (tmaster_pb2.MetricsReply(),)
+    monkeypatch.setattr("heronpy.submit.status_and_metrics", lambda *args: answer)
+    found, _ = collect_status(launch, now_s=0.0)
+    assert scheduler_lines(found["scheduler"]) == ["scheduler shelf: 2 of 3 containers run", said[2]]
+
+
+def test_a_command_that_starts_a_container_again_says_why_it_had_ended(
+    farm: Farm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = farm.submit(farm.machine("a"))
+    (farm.shelf / "fails-1").write_text("n1: the package cannot be fetched")
+    (farm.shelf / launch.topology_id / "container-2").unlink()
+    revive(launch)
+    assert capsys.readouterr().err.splitlines() == [
+        "heron: of Numbers, container 1 (n1: the package cannot be fetched) was dead: started again",
+        "heron: of Numbers, container 2 was dead: started again",
+    ]
 
 
 def test_a_refusal_of_the_cluster_leaves_nothing(farm: Farm) -> None:

@@ -13,7 +13,7 @@ def pod(**container: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "heron-words-1-0"},
         "spec": {"nodeName": "n1"},
-        "status": {"phase": "Running", "containerStatuses": [container]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "executor", **container}]},
     }
 
 
@@ -42,12 +42,32 @@ def test_what_its_image_cannot_run_has_failed(container: dict[str, Any], reason:
 
 
 @pytest.mark.parametrize(
-    "container", [{"state": ended(75, "to be tried again")}, {"state": BACK_OFF, "lastState": ended(137)}]
+    ("container", "reason"),
+    [
+        ({"state": ended(75, "heron: will be retried")}, "Error: heron: will be retried"),
+        ({"state": BACK_OFF, "lastState": ended(75, f"x\n{WORDS}\n")}, f"CrashLoopBackOff: {WORDS}"),
+        (
+            {"state": BACK_OFF, "lastState": ended(137, reason="OOMKilled")},
+            "CrashLoopBackOff: OOMKilled: exit code 137",
+        ),
+        ({"state": BACK_OFF, "lastState": ended(0)}, "CrashLoopBackOff: back-off 10s restarting failed container"),
+    ],
 )
-def test_what_kubernetes_starts_again_is_waited_for(container: dict[str, Any]) -> None:
-    assert status_of(1, [pod(**container)], "").phase is ContainerPhase.PENDING
+def test_what_kubernetes_starts_again_is_waited_for_and_says_how_it_ended(
+    container: dict[str, Any], reason: str
+) -> None:
+    status = status_of(1, [pod(**container)], "")
+    assert (status.phase, status.reason) == (ContainerPhase.PENDING, reason)
 
 
-def test_what_runs_again_has_not_failed() -> None:
-    container = {"state": {"running": {}}, "lastState": ended(2, WORDS)}
-    assert status_of(1, [pod(**container)], "").phase is ContainerPhase.RUNNING
+@pytest.mark.parametrize(("code", "reason"), [(2, WORDS), (75, WORDS), (0, "")])
+def test_what_runs_again_has_not_failed_and_says_how_it_ended(code: int, reason: str) -> None:
+    container = {"state": {"running": {}}, "lastState": ended(code, WORDS)}
+    status = status_of(1, [pod(**container)], "")
+    assert (status.phase, status.reason) == (ContainerPhase.RUNNING, reason)
+
+
+def test_how_a_container_beside_the_engine_has_ended_says_nothing_of_the_engine() -> None:
+    beside = {"name": "proxy", "state": {"running": {}}, "lastState": ended(2, "proxy: bad flag")}
+    assert status_of(1, [pod(**beside)], "").reason == ""
+    assert status_of(1, [pod(name="proxy", state=ended(2, "proxy: bad flag"))], "").phase is ContainerPhase.PENDING

@@ -65,6 +65,38 @@ def test_why_a_job_has_failed_is_not_its_users_comment(
     assert (found.phase, found.reason) == (ContainerPhase.FAILED, reason)
 
 
+def test_a_container_that_was_ended_after_it_had_failed_is_not_there(launch: Launch, tmp_path: Path) -> None:
+    listed = "17|FAILED|n1|heron.words-7.1|None|heron: n1: no store\n18|COMPLETED|n1|heron.words-7.1|None|(null)\n"
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat <<'END'\n{listed}END\n")
+    assert SlurmScheduler(launch).containers() == []
+
+
+@pytest.mark.parametrize(
+    ("jobs", "phase", "reason"),
+    [
+        ("17 RUNNING None heron, retried: n1: no clock", ContainerPhase.RUNNING, "n1: no clock"),
+        ("17 RUNNING None team a", ContainerPhase.RUNNING, ""),
+        ("17 PENDING Priority (null)", ContainerPhase.PENDING, "Priority"),
+        # That failed, and a command has submitted it again.
+        (
+            "17 FAILED None heron: n1: no store\n18 PENDING Priority (null)",
+            ContainerPhase.PENDING,
+            "Priority; it last ended with: n1: no store",
+        ),
+        ("17 FAILED None heron: n1: no store\n18 RUNNING None (null)", ContainerPhase.RUNNING, "n1: no store"),
+        ("17 FAILED None heron: x\n18 RUNNING None heron, retried: y", ContainerPhase.RUNNING, "y"),
+    ],
+)
+def test_how_a_container_has_ended_is_known_while_it_is_started_again(
+    launch: Launch, tmp_path: Path, jobs: str, phase: ContainerPhase, reason: str
+) -> None:
+    lines = [line.split(" ", 3) for line in jobs.splitlines()]
+    listed = "".join(f"{id}|{state}|n1|heron.words-7.1|{why}|{comment}\n" for id, state, why, comment in lines)
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat <<'END'\n{listed}END\n")
+    [found] = SlurmScheduler(launch).containers()
+    assert (found.phase, found.reason) == (phase, reason)
+
+
 @pytest.mark.parametrize("owner", ["4711 bob"])
 def test_a_topology_whose_jobs_are_somebody_elses_is_not_taken_for_ended(launch: Launch) -> None:
     with pytest.raises(UnavailableError, match="belong to bob"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_pa
     begin = script.index("watch() {")
     watch = script[begin : script.index("\n}\n", begin) + 3]
     listed = ["17 FAILED heron.words-7.1 team a", "18 FAILED heron.words-7.2 heron: n1: no heronpy"]
+    listed += ["22 FAILED heron.words-7.5 heron, retried: n1: ended by signal 9"]
     listed += ["19 NODE_FAIL heron.words-7.3 (null)", "20 RUNNING heron.words-7.4 (null)", "21 FAILED other (null)"]
     (tmp_path / "listed").write_text("".join(f"{line}\n" for line in listed))
     for name, body in (
@@ -71,7 +73,7 @@ def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_pa
         (tmp_path / name).chmod(0o755)
     program = f"PATH={tmp_path}:$PATH\nn=0\nsleep() {{ n=$((n + 1)); [ $n = 1 ]; }}\n{watch}\nwatch\n"
     subprocess.run(["bash"], input=program, text=True, check=True)
-    assert sorted((tmp_path / "submitted").read_text().split()) == ["17", "19"]
+    assert sorted((tmp_path / "submitted").read_text().split()) == ["17", "19", "22"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,31 @@ def test_a_container_is_tried_again_on_its_node_unless_that_is_of_no_use(
     assert (tmp_path / "attempts").read_text().count("\n") == attempts
     assert (tmp_path / "comment").read_text().startswith("Comment=heron: ")
     assert said.replace("'", "") in (tmp_path / "comment").read_text()
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        ("echo heron: the clock is wrong >&2; exit 75", "heron: the clock is wrong"),
+        ("exit 75", "exit code 75"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("echo heron: no store >&2; exit 3", "heron: no store"),
+    ],
+)
+def test_a_container_that_is_started_again_says_once_how_it_has_ended(tmp_path: Path, end: str, told: str) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    python = f"echo >> {tmp_path}/attempts\n[ $(wc -l < {tmp_path}/attempts) -lt 4 ] || exit 0\n{end}"
+    control = f'[ "$1" = update ] && echo "$3" >> {tmp_path}/comments; true'
+    for name, body in (("python", python), ("scontrol", control), ("squeue", "echo 7"), ("sleep", "exit 0")):
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    config = SlurmConfig.of({f"{KEY}directory": str(tmp_path)})
+    script = job_script(config, "words-7", 3, SIZE, bootstrap=b"{}", python=[str(programs / "python")])
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    subprocess.run(["bash"], input=script, text=True, capture_output=True, env=environment, timeout=60, check=True)
+    (comment,) = (tmp_path / "comments").read_text().splitlines()
+    assert comment == f"Comment=heron, retried: {socket.gethostname()}: {told}"
 
 
 @pytest.mark.parametrize(

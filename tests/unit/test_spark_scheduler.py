@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from heron_scheduler import ContainerPhase, ContainerStatus
-from heron_scheduler.driven import Action, DriverReport, Order, Orders, Run, decide
+from heron_scheduler.driven import Action, DriverReport, Order, Orders, Run, decide, next_run
 from heron_scheduler.spark import (
     SparkConfig,
     SparkScheduler,
@@ -94,6 +94,13 @@ def test_what_spark_has_lost_is_run_again_and_what_has_ended_by_itself_is_not() 
     lost = Run("a", 1, over=True, retry_s=15.0)
     assert decide(orders, {0: lost}, 14.0) == []
     assert decide(orders, {0: lost}, 15.0) == [(Action.START, 0)]
+
+
+def test_how_a_run_has_failed_is_known_until_the_next_one_ends() -> None:
+    lost = Run("a", 1, ContainerPhase.PENDING, over=True, reason="n1: no clock", retry_s=15.0)
+    assert next_run(lost, "b", 1) == Run("b", 1, reason="n1: no clock")
+    asked = Run("a", 1, ContainerPhase.ENDING, over=True, reason="n1: no clock")
+    assert next_run(asked, "b", 2) == next_run(None, "b", 2) == Run("b", 2)
 
 
 def test_the_task_needs_nothing_but_the_standard_library_on_a_host() -> None:

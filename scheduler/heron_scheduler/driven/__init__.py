@@ -7,7 +7,7 @@ driver uses `OrdersFollower`, `DriverSeat` and `decide`.
 
 from heron_scheduler.driven._driver import DriverSeat, OrdersFollower
 from heron_scheduler.driven._orders import DriverReport, Order, Orders
-from heron_scheduler.driven._runs import Action, Run, decide
+from heron_scheduler.driven._runs import Action, Run, decide, next_run
 from heron_scheduler.driven._scheduler import POLL_S, DrivenScheduler
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "OrdersFollower",
     "Run",
     "decide",
+    "next_run",
 ]

@@ -26,6 +26,12 @@ class Run:
     """When it is killed, if it does not end gracefully."""
 
 
+def next_run(before: Run | None, id: str, generation: int) -> Run:
+    """The next start of a container. If the one before it failed, why stays known until this one has come up."""
+    failed = before is not None and before.over and before.retry_s is not None
+    return Run(id, generation, reason=before.reason if before is not None and failed else "")
+
+
 class Action(enum.Enum):
     """What is to be done about a container."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus
+from heron_scheduler.kubernetes._manifests import role_of
 
 HOPELESS = (
     "ErrImagePull",
@@ -16,6 +17,8 @@ HOPELESS = (
     "CreateContainerError",
 )
 """Reasons of a waiting container that do not go away by themselves."""
+_ENGINE = (role_of(0), role_of(1))
+_WORDS_MAX = 300
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 """Reasons of one that has ended because the image has no such command."""
 
@@ -36,7 +39,7 @@ def status_of(container: int, pods: Sequence[Mapping[str, Any]], trouble: str) -
     if pod["metadata"].get("deletionTimestamp"):
         phase = ContainerPhase.ENDING
     elif any("running" in (c.get("state") or {}) for c in status.get("containerStatuses") or []):
-        phase = ContainerPhase.RUNNING
+        phase, reason = ContainerPhase.RUNNING, _last_end(status)
     elif reason := _unusable(status):
         phase = ContainerPhase.FAILED
     else:
@@ -52,15 +55,33 @@ def status_of(container: int, pods: Sequence[Mapping[str, Any]], trouble: str) -
 
 def _unusable(status: Mapping[str, Any]) -> str:
     """Why its image cannot run the container, however often Kubernetes tries; empty: none is known."""
+    for ended in _ends(status):
+        from heronpy.container import is_unusable  # here: most commands see none that has ended
+
+        if ended.get("reason") in _NOT_STARTED or is_unusable(ended.get("exitCode", 0), _said(ended)):
+            return _how(ended)
+    return ""
+
+
+def _ends(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """How the engine's container has ended last; those beside it are the user's, and Kubernetes'."""
     for one in status.get("containerStatuses") or []:
         last = [(one.get(state) or {}).get("terminated") for state in ("state", "lastState")]
-        if ended := next(filter(None, last), None):
-            from heronpy.container import is_unusable  # here: most commands see none that has ended
+        if one.get("name") in _ENGINE and (ended := next(filter(None, last), None)):
+            yield ended
 
-            said = (ended.get("message") or "").strip().rpartition("\n")[2]
-            if ended.get("reason") in _NOT_STARTED or is_unusable(ended.get("exitCode", 0), said):
-                return said or _words(ended.get("reason"), f"exit code {ended.get('exitCode')}")
-    return ""
+
+def _said(ended: Mapping[str, Any]) -> str:
+    return str(ended.get("message") or "").strip().rpartition("\n")[2]
+
+
+def _how(ended: Mapping[str, Any]) -> str:
+    return _said(ended)[:_WORDS_MAX] or _words(ended.get("reason"), f"exit code {ended.get('exitCode')}")
+
+
+def _last_end(status: Mapping[str, Any]) -> str:
+    """How it has ended before it was started again; empty: it has not, or on purpose."""
+    return next((_how(ended) for ended in _ends(status) if ended.get("exitCode")), "")
 
 
 def _waiting_for(status: Mapping[str, Any]) -> str:
@@ -68,7 +89,8 @@ def _waiting_for(status: Mapping[str, Any]) -> str:
         state = one.get("state") or {}
         for why in (state.get("waiting"), state.get("terminated")):
             if why:
-                return _words(why.get("reason"), why.get("message"))
+                # In a back-off Kubernetes' own message says for how long, and not why.
+                return _words(why.get("reason"), _last_end(status) or why.get("message"))
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return _words(condition.get("reason"), condition.get("message"))
@@ -83,4 +105,4 @@ def trouble_of(stateful_set: str, events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _words(reason: str | None, message: str | None) -> str:
-    return ": ".join(filter(None, (reason, " ".join((message or "").split())[:300])))
+    return ": ".join(filter(None, (reason, " ".join((message or "").split())[:_WORDS_MAX])))

@@ -12,7 +12,7 @@ from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.slurm import _commands
 from heron_scheduler.slurm._commands import ENDED, Job
 from heron_scheduler.slurm._config import KEYS, SlurmConfig
-from heron_scheduler.slurm._script import FAILURE_MARK, bootstrap_in, job_name, job_prefix, job_script
+from heron_scheduler.slurm._script import FAILURE_MARK, RETRY_MARK, bootstrap_in, job_name, job_prefix, job_script
 from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
@@ -92,16 +92,15 @@ class SlurmScheduler(Scheduler):
         return []
 
     def containers(self) -> Sequence[ContainerStatus]:
-        """The newest job of each container; one that failed only as long as Slurm remembers it."""
-        newest = {self._container(job): job for job in self._jobs(over=True)}
-        newest |= {self._container(job): job for job in self._jobs()}
+        """The newest job of each container, with the last words of it or of one before; those that are over only as
+        long as Slurm remembers them."""
+        jobs = self._jobs(over=True)
+        newest = {self._container(job): job for job in jobs}
+        newest |= {self._container(job): job for job in jobs if job.state not in ENDED}
+        said = {self._container(job): words for job in jobs if (words := _words(job))}
         return [
             ContainerStatus(
-                container=n,
-                phase=_phase(job),
-                host=job.node,
-                job=job.id,
-                reason="" if job.state == "RUNNING" else _why(job),
+                container=n, phase=_phase(job), host=job.node, job=job.id, reason=_reason(job, said.get(n, ""))
             )
             for n, job in sorted(newest.items())
             if job.state not in ("CANCELLED", "COMPLETED")
@@ -193,6 +192,25 @@ def _phase(job: Job) -> ContainerPhase:
     return ContainerPhase.PENDING
 
 
+def _words(job: Job) -> str:
+    """How its container has ended last; empty: its comment is the user's, or there is none."""
+    mark = next((mark for mark in (FAILURE_MARK, RETRY_MARK) if job.comment.startswith(mark)), "")
+    return job.comment.removeprefix(mark) if mark else ""
+
+
 def _why(job: Job) -> str:
-    said = job.comment.removeprefix(FAILURE_MARK) if job.comment.startswith(FAILURE_MARK) else ""
-    return said or job.reason or job.state
+    return _words(job) or job.reason or job.state
+
+
+def _reason(job: Job, said: str) -> str:
+    """Why a container does not run, or how it ended before.
+
+    Args:
+        job: Its newest job.
+        said: The last words of its container, in this job or in one before.
+    """
+    if job.state == "RUNNING":
+        return said
+    if _phase(job) is not ContainerPhase.PENDING:
+        return _why(job)
+    return (job.reason or job.state) + (f"; it last ended with: {said}" if said else "")

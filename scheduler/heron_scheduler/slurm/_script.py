@@ -30,6 +30,10 @@ _DELIMITER = "HERON_BOOTSTRAP_FILE"
 # `squeue` and `heron status` find them.
 FAILURE_MARK = "heron: "
 """What the comment of such a job begins with: others are the user's (`--comment`)."""
+RETRY_MARK = "heron, retried: "
+"""What the comment of a job begins with whose container is started again: what follows is how it has ended."""
+SAY_S = 20
+"""How long the controller may take to write that down. It says why, and holds up nothing."""
 _SUPERVISE = """\
 umask 077
 dirs="{directory}/heron-$(id -u)-{topology_id}-"
@@ -40,9 +44,10 @@ if active=$(squeue --noheader --me --format=%i); then
     printf '%s\n' "$active" | grep -qx "${{old##*-}}" || rm -rf "$old"
   done
 fi
-say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="{mark}$(printf %s "$1" | tr -cd '[:print:]' | cut -c -300)"; }}
+words() {{ printf %s "$(hostname): $1" | tr -cd '[:print:]' | cut -c -300; }}
+say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="{mark}$(words "$1")"; }}
 if ! mkdir -p "$dir" || [ ! -O "$dir" ] || [ -L "$dir" ] || ! chmod 700 "$dir"; then
-  say "$(hostname): $dir cannot be used"
+  say "$dir cannot be used"
   exit 73
 fi
 cat > "$dir/bootstrap.json" <<'{delimiter}'
@@ -55,7 +60,7 @@ fi
 cd "$dir" || exit 73
 {watch}watcher=
 [ -n "{watched}" ] && {{ watch & watcher=$!; }}
-child= ending= again= restart= failures=0 pause=0
+child= ending= again= restart= failures=0 pause=0 told=
 trap 'ending=1; kill -TERM "$child" $watcher 2> /dev/null' TERM INT
 trap 'ending=1; again=1; kill -TERM "$child" $watcher 2> /dev/null' USR1
 trap 'restart=1; kill -TERM "$child" 2> /dev/null' USR2
@@ -70,16 +75,24 @@ while [ -z "$ending" ]; do
   [ -n "$restart" ] && continue
   [ $code = 0 ] && break
   [ $((SECONDS - began)) -ge 60 ] && failures=0 pause=0
+  said=$(tail -n 1 "$dir/container.out" | sed 's/^.*: line [0-9]*: //')
+  [ $code -ge 129 ] && said="ended by signal $((code - 128))"
   if [ $code != 75 ] && [ $code -lt 129 ]; then
-    failures=$((failures + 1)) said=$(tail -n 1 "$dir/container.out" | sed 's/^.*: line [0-9]*: //')
+    failures=$((failures + 1))
     case "$code $said" in "2 "* | "126 "* | "127 "* | "1 "*"No module named"*) failures=5 ;; esac
     if [ $failures -ge 5 ]; then
-      say "$(hostname): $said"
+      say "$said"
       cat "$dir/container.out"
       rm -rf "$dir"
       exit $code
     fi
   fi
+  said=$(words "${{said:-exit code $code}}")
+  if [ "$said" != "$told" ]; then
+    told=$said
+    timeout {say_s} scontrol update JobId="$SLURM_JOB_ID" Comment="{retry_mark}$said" > /dev/null 2>&1
+  fi
+  [ -n "$ending" ] && break
   sleep $pause & child=$!; wait $child
   pause=$((pause < 8 ? pause * 2 + 1 : 15))
 done
@@ -171,6 +184,8 @@ def job_script(
         watch=_WATCH.format(seconds=WATCH_S, watched=watched, mark=FAILURE_MARK) if watched else "",
         watched=watched,
         mark=FAILURE_MARK,
+        retry_mark=RETRY_MARK,
+        say_s=SAY_S,
     )
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), config.setup, body])
 

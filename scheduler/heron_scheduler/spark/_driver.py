@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus
-from heron_scheduler.driven import Action, DriverReport, DriverSeat, Orders, OrdersFollower, Run, decide
+from heron_scheduler.driven import Action, DriverReport, DriverSeat, Orders, OrdersFollower, Run, decide, next_run
 from heron_scheduler.spark._application import Application
 from heron_scheduler.spark._config import SparkConfig
 from heron_scheduler.spark._link import LinkServer
@@ -74,7 +74,7 @@ class Driver:
                 return
             advertise, bind = self._launch.advertised_host(), self._launch.bind_address.rpartition(":")[0]
             with contextlib.ExitStack() as stack:
-                self._links = LinkServer(self._launch.topology_id, bind, advertise, self._connected)
+                self._links = LinkServer(self._launch.topology_id, bind, advertise, self._connected, self._said)
                 stack.callback(self._links.stop)
                 self._links.start()
                 self._application = Application(self._launch, self._config, bind=bind, advertise=advertise)
@@ -123,7 +123,7 @@ class Driver:
         assert self._application is not None
         if action is Action.START:
             order = orders.containers[n]
-            run = Run(uuid.uuid4().hex[:12], order.generation)
+            run = next_run(self._runs.get(n), uuid.uuid4().hex[:12], order.generation)
             payload = self._payload(n, run)
             with self._lock:
                 self._runs[n] = run
@@ -192,6 +192,14 @@ class Driver:
                         run.phase = ContainerPhase.RUNNING if host else ContainerPhase.PENDING
         self._orders.changed.set()
 
+    def _said(self, run_id: str, reason: str) -> None:
+        """A container has ended so, and is started again on its host; called by a thread of the links."""
+        with self._lock:
+            for run in self._runs.values():
+                if run.id == run_id and not run.over:
+                    run.reason = reason
+        self._orders.changed.set()
+
     def _report(self, serial: int) -> DriverReport:
         with self._lock:
             runs = [(n, run) for n, run in sorted(self._runs.items()) if shown(run)]
@@ -216,5 +224,6 @@ def shown(run: Run) -> bool:
 
 def reason_of(run: Run) -> str:
     if run.phase is ContainerPhase.PENDING and not run.over:
-        return "waits for a worker of Spark with free cores"
+        before = f"; it last ended with: {run.reason}" if run.reason else ""
+        return f"waits for a worker of Spark with free cores{before}"
     return run.reason

@@ -1,4 +1,4 @@
-"""Where the supervisors of containers dial in: they say where they run, and are ordered to end.
+"""Where the supervisors of containers dial in: they say where they run, and why not, and are ordered to end.
 
 Spark can kill a task, but cannot ask one to end gracefully. The certificates are of an authority that this process
 makes for itself: they open nothing else, and end with it.
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _HANDSHAKE_S = 10.0
 _POLL_S = 0.2
 _LINE_BYTES_MAX = 4096
+_WORDS_MAX = 300
 _KEEPALIVE = (
     ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
     ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
@@ -39,10 +40,25 @@ _KEEPALIVE = (
 class LinkServer:
     """Serves in threads of its own between `start` and `stop`."""
 
-    def __init__(self, topology_id: str, bind: str, advertise: str, connected: Callable[[str, str], None]) -> None:
-        """Args: `connected` is called, by any thread, with a run and the address of its host; with none, it is lost."""
+    def __init__(
+        self,
+        topology_id: str,
+        bind: str,
+        advertise: str,
+        connected: Callable[[str, str], None],
+        said: Callable[[str, str], None],
+    ) -> None:
+        """Bind a port; nothing is served yet.
+
+        Args:
+            topology_id: Whose.
+            bind: The address to listen at.
+            advertise: Where hosts reach it.
+            connected: Called, by any thread, with a run and the address of its host; with none, it is lost.
+            said: Called, by any thread, with a run and how its container has ended, which is started again there.
+        """
         self._advertise = advertise
-        self._connected = connected
+        self._connected, self._said = connected, said
         self._ends: dict[str, threading.Event] = {}
         self._newest: dict[str, socket.socket] = {}
         directory = Path(tempfile.mkdtemp(prefix="heron-spark-"))
@@ -113,17 +129,18 @@ class LinkServer:
             self._newest[run] = link
             try:
                 self._connected(run, link.recv(_LINE_BYTES_MAX).decode().strip())
-                self._follow(link, end)
+                self._follow(link, run, end)
             finally:
                 if self._newest.get(run) is link:
                     self._connected(run, "")
 
-    def _follow(self, link: ssl.SSLSocket, end: threading.Event) -> None:
+    def _follow(self, link: ssl.SSLSocket, run: str, end: threading.Event) -> None:
         link.settimeout(_POLL_S)
         while not end.is_set():
             with contextlib.suppress(TimeoutError):
-                if not link.recv(_LINE_BYTES_MAX):
+                if not (line := link.recv(_LINE_BYTES_MAX)):
                     return
+                self._said(run, str(json.loads(line)["reason"])[:_WORDS_MAX])
         link.sendall(b"end\n")
         link.settimeout(None)
         while link.recv(_LINE_BYTES_MAX):  # until it has ended: a connection is never cut while it is read

@@ -5,9 +5,10 @@ It runs in a session of its own below Spark's Python worker, so that no signal t
     stdin   a line of JSON, the order; then nothing: its end says that the Python worker is gone, killed or not
     stdout  at the end, a line of JSON: {"ended": "asked" | "purpose" | "failed" | "unreachable", "reason": text}
 
-A TLS connection to the driver says that the container runs, and brings the word to end it. Exit codes of a container: 0
-is an end on purpose; 75 (EX_TEMPFAIL), or a death by a signal, asks to be started again; others are failures, of which
-five in a row are one of the host, or one that no other attempt there can mend (`heronpy.container.is_unusable`).
+A TLS connection to the driver says that the container runs, and how it has ended if it is started again, and brings the
+word to end it. Exit codes of a container: 0 is an end on purpose; 75 (EX_TEMPFAIL), or a death by a signal, asks to be
+started again; others are failures, of which five in a row are one of the host, or one that no other attempt there can
+mend (`heronpy.container.is_unusable`).
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class Supervisor:
                 failures += 1
                 if code in _UNUSABLE or (code == 1 and "No module named" in said) or failures >= _FAILURES_MAX:
                     return outcome("failed", f"{socket.gethostname()}: {said}")
+            assert self._link is not None
+            self._link.reason = f"{socket.gethostname()}: {said if code > 0 else f'ended by signal {-code}'}"
             self._ending.wait(pause_s)
             pause_s = min(2 * pause_s + 1, _PAUSE_S_MAX)
         return outcome("asked")
@@ -163,6 +166,8 @@ class Link:
         self.address = ""
         """Of this host, as the driver sees it; empty before the first connection."""
         self.trouble = ""
+        self.reason = ""
+        """How the container has ended last; the driver is told when it changes."""
         certificate = directory / "link.pem"
         write_private(certificate, self._order.pop("certificate"))
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -191,10 +196,17 @@ class Link:
                 return
             self.address = os.environ.get("HERON_ADVERTISE_ADDRESS") or link.getsockname()[0]
             link.sendall(self.address.encode() + b"\n")
-            link.settimeout(None)
-            while word := link.recv(_LINE_BYTES_MAX):
-                if b"end" in word:
-                    self._ending.set()
+            link.settimeout(_POLL_S)
+            told = ""
+            while True:
+                if (reason := self.reason) != told:
+                    link.sendall(json.dumps({"reason": reason}).encode() + b"\n")
+                    told = reason
+                with contextlib.suppress(TimeoutError):
+                    if not (word := link.recv(_LINE_BYTES_MAX)):
+                        return
+                    if b"end" in word:
+                        self._ending.set()
 
 
 def outcome(ended: str, reason: str = "") -> dict[str, str]:

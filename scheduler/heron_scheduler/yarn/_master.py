@@ -12,7 +12,7 @@ import os
 import time
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus
-from heron_scheduler.driven import Action, DriverReport, DriverSeat, Orders, OrdersFollower, Run, decide
+from heron_scheduler.driven import Action, DriverReport, DriverSeat, Orders, OrdersFollower, Run, decide, next_run
 from heron_scheduler.yarn._config import YarnConfig
 from heron_scheduler.yarn._credentials import Credentials
 from heron_scheduler.yarn._outcomes import Attempts
@@ -98,7 +98,7 @@ class Master:
     def _do(self, action: Action, n: int, orders: Orders, now_s: float) -> None:
         if action is Action.START:
             order = orders.containers[n]
-            run = self._runs[n] = Run("", order.generation)
+            run = self._runs[n] = next_run(self._runs.get(n), "", order.generation)
             largest = self._largest
             if order.ram_mb > largest.memory_mb or order.cpus > largest.vcores:
                 run.over, run.phase = True, ContainerPhase.FAILED
@@ -270,5 +270,6 @@ class Master:
 
     def _reason(self, run: Run) -> str:
         if run.phase is ContainerPhase.PENDING and not run.over:
-            return f"waits for resources in queue {self._config.queue}"
+            before = f"; it last ended with: {run.reason}" if run.reason else ""
+            return f"waits for resources in queue {self._config.queue}{before}"
         return run.reason
