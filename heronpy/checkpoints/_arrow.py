@@ -126,7 +126,7 @@ class ArrowStorage(CheckpointStorage):
             with f:
                 # It is open: so if the right one is there now, this is the right one.
                 if found.stamp not in ("", _stamp(self._info(path))):
-                    raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was read")
+                    raise ReadFailedError(f"{self}: {found.name} was replaced while it was read")
                 return _part(f, offset, length)
 
     def _info(self, path: str) -> Any:
@@ -212,7 +212,7 @@ class ArrowStorage(CheckpointStorage):
                 # It may be one below it that has gone meanwhile.
                 if self._kind(path) is _Kind.NOTHING:
                     return []
-        raise UnavailableError(f"{self!r}: {path} changes faster than it can be listed")
+        raise UnavailableError(f"{self}: {path} changes faster than it can be listed")
 
     def _remove(self, path: str) -> None:
         """Delete a file or a directory, if it is there."""
@@ -256,7 +256,10 @@ class ArrowStorage(CheckpointStorage):
             raise self._error(name, kind, e) from e
 
     def _error(self, name: str, kind: type[StateError], error: OSError) -> StateError | UnavailableError:
-        return (kind if error.errno in _REFUSED else UnavailableError)(f"{self!r}, {name}: {_line(error)}")
+        return (kind if error.errno in _REFUSED else UnavailableError)(f"{self}, {name}: {_line(error)}")
+
+    def __str__(self) -> str:
+        return f"{self.directory} in {self._fs.type_name}"
 
     def __repr__(self) -> str:
         return f"ArrowStorage({self.directory!r}, {self._fs.type_name})"

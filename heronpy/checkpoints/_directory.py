@@ -132,6 +132,9 @@ class DirectoryStorage(CheckpointStorage):
         except OSError as e:
             raise kind(f"{self.directory}/{name}: {e.strerror or e}") from e
 
+    def __str__(self) -> str:
+        return str(self.directory)
+
     def __repr__(self) -> str:
         return f"DirectoryStorage({str(self.directory)!r})"
 

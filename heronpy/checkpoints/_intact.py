@@ -114,8 +114,8 @@ def newest_intact(
     if manifest is not None:
         return manifest, refused
     if not refused:
-        raise NotFoundError(f"there is no checkpoint in {storage!r}")
-    raise CheckpointError(f"no checkpoint in {storage!r} can be restored: " + "; ".join(map(str, refused)))
+        raise NotFoundError(f"there is no checkpoint in {storage}")
+    raise CheckpointError(f"no checkpoint in {storage} can be restored: " + "; ".join(map(str, refused)))
 
 
 def find_intact(
@@ -141,7 +141,7 @@ def find_intact(
             older one takes its place.
     """
     if committed and not storage.is_there():
-        raise UnavailableError(f"{storage!r} is not there, and has had checkpoints: is it mounted?")
+        raise UnavailableError(f"{storage} is not there, and has had checkpoints: is it mounted?")
     if committed is None:
         names = [name for name in storage.names(MANIFESTS) if manifest_id(name) is not None]
     else:

@@ -99,7 +99,7 @@ class RedisStorage(CheckpointStorage):
             pipe.strlen(self._key(name))
             there, size = pipe.execute()
         if not there:
-            raise NotFoundError(f"there is no {name} in {self!r}")
+            raise NotFoundError(f"there is no {name} in {self}")
         return int(size)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -110,7 +110,7 @@ class RedisStorage(CheckpointStorage):
             pipe.getrange(self._key(name), offset, -1 if length is None else offset + length - 1)
             there, data = pipe.execute()
         if not there:
-            raise NotFoundError(f"there is no {name} in {self!r}")
+            raise NotFoundError(f"there is no {name} in {self}")
         return bytes(data)
 
     def names(self, prefix: str = "") -> list[str]:
@@ -137,15 +137,18 @@ class RedisStorage(CheckpointStorage):
         try:
             yield
         except errors.AuthenticationError as e:
-            raise UnavailableError(f"{self!r} refuses the user or the password of the URL") from e
+            raise UnavailableError(f"{self} refuses the user or the password of the URL") from e
         except errors.OutOfMemoryError as e:
-            raise StateError(f"{self!r}, {name}: it is full") from e
+            raise StateError(f"{self}, {name}: it is full") from e
         except errors.ResponseError as e:
             if "maximum allowed size" in str(e):
-                raise StateError(f"{self!r}, {name}: larger than a string in Redis: use a directory or S3") from e
-            raise StateError(f"{self!r}, {name}: {e}") from e
+                raise StateError(f"{self}, {name}: larger than a string in Redis: use a directory or S3") from e
+            raise StateError(f"{self}, {name}: {e}") from e
         except errors.RedisError as e:
-            raise UnavailableError(f"{self!r}, {name}: {e}") from e
+            raise UnavailableError(f"{self}, {name}: {e}") from e
+
+    def __str__(self) -> str:
+        return f"Redis at {self._address}, keys {self._root}:…"
 
     def __repr__(self) -> str:
         return f"RedisStorage({self._address!r}, {self._root!r})"  # the URL may have a password

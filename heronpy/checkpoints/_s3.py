@@ -34,6 +34,17 @@ _CONFLICT = frozenset(("ConditionalRequestConflict", "409"))
 _REFUSED = frozenset(("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket"))
 
 
+_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+_REMEDIES = {
+    "NoCredentialsError": f"; {_CREDENTIALS}",
+    "InvalidAccessKeyId": f"; {_CREDENTIALS}",
+    "SignatureDoesNotMatch": f"; {_CREDENTIALS}",
+    "NoSuchBucket": "; create it, or name another",
+    "AccessDenied": "; these credentials need the right to list, read, write and delete there",
+}
+"""What to do, by S3's code of an error, or by its class in botocore."""
+
+
 class S3Storage(CheckpointStorage):
     """Objects of a bucket below a prefix. Credentials are found as boto3 does (environment, profile, role).
 
@@ -76,7 +87,7 @@ class S3Storage(CheckpointStorage):
                 ),
             )
         except (exceptions.BotoCoreError, ValueError) as e:
-            raise ConfigError(f"the storage {self!r}: {e}") from e
+            raise ConfigError(f"the storage {self}: {e}") from e
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -163,7 +174,7 @@ class S3Storage(CheckpointStorage):
                 return b""
             with contextlib.closing(answer["Body"]) as body:  # of another object nothing is read
                 if found.stamp not in ("", answer["ETag"]):
-                    raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was read")
+                    raise ReadFailedError(f"{self}: {found.name} was replaced while it was read")
                 return bytes(body.read())
 
     def read_found(self, name: str, offset: int = 0, length: int | None = None) -> tuple[bytes, Listed]:
@@ -218,7 +229,7 @@ class S3Storage(CheckpointStorage):
                     tags.append(answer["CopyPartResult"]["ETag"])
         except self._client_error as e:
             if _code(e) in _TAKEN:
-                raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was copied") from e
+                raise ReadFailedError(f"{self}: {found.name} was replaced while it was copied") from e
             raise
 
     def delete(self, names: Iterable[str]) -> None:
@@ -228,7 +239,7 @@ class S3Storage(CheckpointStorage):
             with self._errors(some[0]["Key"]):
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": some, "Quiet": True})
             if failed := answer.get("Errors"):
-                raise StateError(f"{self!r}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
+                raise StateError(f"{self}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
 
     def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
         """Abort uploads in parts that began so long ago that their writer is dead."""
@@ -255,11 +266,14 @@ class S3Storage(CheckpointStorage):
         except self._client_error as e:
             code = _code(e)
             if code in _ABSENT:
-                raise NotFoundError(f"there is no {name} in {self!r}") from e
+                raise NotFoundError(f"there is no {name} in {self}") from e
             kind = StateError if code in _REFUSED else UnavailableError
-            raise kind(f"{self!r}, {name}: {e}") from e
+            raise kind(f"{self}, {name}: {e}{_REMEDIES.get(code, '')}") from e
         except self._any_error as e:
-            raise UnavailableError(f"{self!r}, {name}: {e}") from e
+            raise UnavailableError(f"{self}, {name}: {e}{_REMEDIES.get(type(e).__name__, '')}") from e
+
+    def __str__(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"S3Storage({self._bucket!r}, {self._prefix!r})"

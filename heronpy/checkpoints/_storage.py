@@ -130,7 +130,7 @@ class CheckpointStorage(ABC):
             length = min(_COPIED_BYTES, found.size - at)
             piece = self.read_of(found, at, length)
             if len(piece) != length:
-                raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was copied")
+                raise ReadFailedError(f"{self}: {found.name} was replaced while it was copied")
             yield piece
 
     @abstractmethod

@@ -124,6 +124,6 @@ def remove_checkpoints(launch: Launch) -> None:
             storage.clear()
         except HeronError as e:
             raise StateError(
-                f"{launch.topology} has ended, but its checkpoints in {storage!r} are not removed: {e}; remove them by "
+                f"{launch.topology} has ended, but its checkpoints in {storage} are not removed: {e}; remove them by "
                 "hand"
             ) from e

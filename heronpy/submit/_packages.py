@@ -9,7 +9,7 @@ from pathlib import Path
 
 import heron_scheduler
 
-from heronpy.errors import HeronError, StateError
+from heronpy.errors import HeronError, StateError, UnavailableError
 from heronpy.loader import PACKAGE
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
@@ -55,8 +55,11 @@ def store_packages(launch: Launch, undo: Callable[[Callable[[Launch], None], Lau
         if launch.config.package.python == "ship":
             archives[PYTHON] = pack_environment(Path(scratch) / f"{PYTHON}.tar.gz")
         for place, archive in archives.items():
-            with open_uploader(launch.config.package.url) as uploader:
-                ref = uploader.store(archive, topology_id=launch.topology_id).to_json()
+            try:
+                with open_uploader(launch.config.package.url) as uploader:
+                    ref = uploader.store(archive, topology_id=launch.topology_id).to_json()
+            except (StateError, UnavailableError) as e:
+                raise type(e)(f"the package cannot be stored where heron.uploader.url says: {e}") from e
             tag = {"tag": own_tag()} if place == PYTHON else {}
             launch = replace(launch, packages={**launch.packages, place: {**ref, **tag}})
             undo(remove_packages, launch)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -393,6 +394,8 @@ class SchedulerKit:
             with pytest.raises(HeronError, match=why) as refusal:
                 cluster.submit("a", **properties)
             assert "\n" not in str(refusal.value), case
+            # What to do about it: the key that says otherwise, or whom to ask.
+            assert re.search(r"\b(heron|topology)\.[a-z]+\.[a-z.]+|rbac\.yaml", str(refusal.value)), refusal.value
             assert time.monotonic() - began_s < REFUSED_S, case
             print(f"{cluster.name}: {case} was refused in {time.monotonic() - began_s:.1f} s: {refusal.value}")
             assert [path.name for path in cluster.machine("a").rglob("launch.json")] == [], case

@@ -56,15 +56,23 @@ class Kubernetes(Cluster):
         key = "heron.kubernetes."
         return [
             ("an unknown namespace", {f"{key}scheduler.namespace": "nowhere"}, "no namespace 'nowhere'"),
-            ("an image that is missing", {"heron.executor.docker.image": "registry.test/no:1"}, "ErrImagePull"),
-            ("an unknown service account", {f"{key}scheduler.serviceAccount": "robot"}, '"robot" not found'),
+            (
+                "an image that is missing",
+                {"heron.executor.docker.image": "registry.test/no:1"},
+                "ErrImagePull.*; set heron.executor.docker",
+            ),
+            (
+                "an unknown service account",
+                {f"{key}scheduler.serviceAccount": "robot"},
+                '"robot" not found.*; create it, or set .*serviceAccount',
+            ),
             ("an unknown template", {f"{key}executor.pod.template": "pods.gpu"}, "ConfigMap pods .* does not exist"),
             (
                 "a misspelt key",
                 {f"{key}scheduler.namspace": "x"},
                 "did you mean 'heron.kubernetes.scheduler.namespace'",
             ),
-            ("an unknown context", {f"{key}scheduler.context": "elsewhere"}, "no context 'elsewhere'"),
+            ("an unknown context", {f"{key}scheduler.context": "elsewhere"}, "no context 'elsewhere'.*; see .*context"),
         ]
 
     @property

@@ -40,16 +40,20 @@ class Slurm(Cluster):
     def refused(self) -> Sequence[tuple[str, Mapping[str, Any], str]]:
         key = "heron.scheduler.slurm."
         return [
-            ("an unknown partition", {f"{key}partition": "nowhere"}, "nowhere"),
-            ("a partition of others", {f"{key}partition": "closed"}, "closed"),
+            ("an unknown partition", {f"{key}partition": "nowhere"}, rf"nowhere.*; set {key}partition"),
+            ("a partition of others", {f"{key}partition": "closed"}, rf"closed.*; set {key}account"),
             (
                 "too long for the partition",
                 {f"{key}partition": "short", f"{key}time": "10:00"},
-                "Partition(TimeLimit|Config)",
+                rf"Partition(TimeLimit|Config).*; set .*{key}time",
             ),
-            ("more memory than a node has", {f"{key}sbatch": ["--mem=900G"]}, "[Mm]emory"),
-            ("an unknown constraint", {f"{key}sbatch": ["--constraint=marble"]}, "feature"),
-            ("an option that is none", {f"{key}sbatch": ["--bogus"]}, "bogus"),
+            (
+                "more memory than a node has",
+                {f"{key}sbatch": ["--mem=900G"]},
+                r"[Mm]emory.*; see topology\.container\.ram",
+            ),
+            ("an unknown constraint", {f"{key}sbatch": ["--constraint=marble"]}, rf"feature.*; see .*{key}sbatch"),
+            ("an option that is none", {f"{key}sbatch": ["--bogus"]}, rf"bogus.*; see {key}sbatch"),
             ("a misspelt key", {f"{key}partitoin": "p"}, "did you mean 'heron.scheduler.slurm.partition'"),
         ]
 

@@ -64,7 +64,11 @@ class Spark(Cluster):
         return [
             ("no master", {f"{KEY}master": nobody}, f"no Spark master answers at {nobody}"),
             ("a master that is none", {f"{KEY}master": "local[2]"}, "URL of a standalone master"),
-            ("more cores than a worker has", {"topology.tmanager.cpu": 64.0}, "asks for 64 cores.* largest .* has 3"),
+            (
+                "more cores than a worker has",
+                {"topology.tmanager.cpu": 64.0},
+                "asks for 64 cores.* largest .* has 3: set",
+            ),
             ("more cores than are free", {"topology.tmanager.cpu": 3.0, "topology.stmgrs": 4}, "for 7 .* have 6 free"),
             ("a secret", {f"{KEY}conf": {"spark.authenticate.secret": "x"}}, "spark-defaults.conf"),
             ("a misspelt key", {f"{KEY}mastr": "p"}, "did you mean 'heron.scheduler.spark.master'"),

@@ -54,18 +54,19 @@ class Yarn(Cluster):
         return [
             ("no ResourceManager", {f"{KEY}resourcemanager": nobody}, f"{nobody} does not answer"),
             ("not one", {f"{KEY}resourcemanager": "yarn"}, "URL of a ResourceManager"),
-            ("an unknown queue", {f"{KEY}queue": "nowhere"}, "unknown queue"),
+            ("an unknown queue", {f"{KEY}queue": "nowhere"}, f"unknown queue.*; set {KEY}queue"),
             (
                 "a queue of others",
                 {f"{KEY}queue": "closed", f"{KEY}user": "guest"},
-                "guest .*(cannot submit|does not have permission)",
+                f"guest .*(cannot submit|does not have permission).*; set {KEY}queue .*{KEY}user",
             ),
             (
                 "more memory than the largest allocation",
                 {f"{KEY}driver.memory.mb": 65_536},
-                "application master asks for 65536 MiB .* largest container of YARN has 8192 MiB and 16 vcores",
+                "application master asks for 65536 MiB .* largest container of YARN has 8192 MiB and 16 vcores: "
+                f"set {KEY}driver.memory.mb",
             ),
-            ("more vcores", {"topology.tmanager.cpu": 64.0}, "asks for .* 64 vcores"),
+            ("more vcores", {"topology.tmanager.cpu": 64.0}, "asks for .* 64 vcores.*: set topology.tmanager"),
             ("no Python on the hosts", {f"{KEY}python": "/nowhere/bin/python"}, "/nowhere/bin/python: No such file"),
             ("a misspelt key", {f"{KEY}queu": "p"}, "did you mean 'heron.scheduler.yarn.queue'"),
         ]

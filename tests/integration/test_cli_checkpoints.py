@@ -167,8 +167,6 @@ def test_a_kill_that_cannot_remove_them_says_where_they_are(tmp_path: Path) -> N
     pytest.importorskip("redis", reason="redis is not installed")
     done = heron(tmp_path, "kill", *PLACE)
     assert done.returncode == 6
-    assert (
-        "words has ended, but its checkpoints in RedisStorage('127.0.0.1:1', '{words}') are not removed" in done.stderr
-    )
+    assert "words has ended, but its checkpoints in Redis at 127.0.0.1:1, keys {words}:… are not removed" in done.stderr
     assert "secret" not in done.stderr
     assert not launch.dir.exists()

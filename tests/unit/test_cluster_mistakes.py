@@ -117,7 +117,7 @@ def test_a_partition_that_there_is_not(refused: Try) -> None:
 def test_a_store_of_packages_that_is_a_file(refused: Try, tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
     said = refused(REFUSES, **SLURM, **{"heron.uploader.url": f"{tmp_path}/file{below}"})
-    assert f"StateError: {tmp_path}/file is not a directory: nothing can be stored" in said
+    assert f"StateError: the package cannot be stored where heron.uploader.url says: {tmp_path}/file is not" in said
 
 
 @pytest.mark.parametrize(

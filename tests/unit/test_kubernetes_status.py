@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from heron_scheduler import ContainerPhase
-from heron_scheduler.kubernetes import status_of
+from heron_scheduler.kubernetes import remedy, status_of
 
 
 def pod(**container: Any) -> dict[str, Any]:
@@ -65,6 +65,27 @@ def test_what_runs_again_has_not_failed_and_says_how_it_ended(code: int, reason:
     container = {"state": {"running": {}}, "lastState": ended(code, WORDS)}
     status = status_of(1, [pod(**container)], "")
     assert (status.phase, status.reason) == (ContainerPhase.RUNNING, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("ErrImagePull: registry.test/no:1: not found", "heron.executor.docker.image"),
+        ("ImagePullBackOff: Back-off pulling image", "heron.executor.docker.image"),
+        ('secrets is forbidden: User "eve" cannot create resource "secrets"', "rbac.yaml"),
+        ("pods is forbidden: exceeded quota: small, requested: requests.memory=1Gi", "topology.container.ram"),
+        (
+            'error looking up service account streams/robot: serviceaccount "robot" not found',
+            "scheduler.serviceAccount",
+        ),
+        ("pods is forbidden: violates PodSecurity", "pod.template"),
+        ("connection refused", ""),
+    ],
+)
+def test_a_refusal_says_what_to_change(said: str, what: str) -> None:
+    advised = remedy(said)
+    assert advised.startswith("; ") if what else advised == ""
+    assert what in advised
 
 
 def test_how_a_container_beside_the_engine_has_ended_says_nothing_of_the_engine() -> None:

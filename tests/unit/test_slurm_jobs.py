@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from heron_scheduler import ContainerPhase
-from heron_scheduler.slurm import SlurmScheduler
+from heron_scheduler.slurm import SlurmScheduler, remedy
 
 from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch, StatemgrSpec
@@ -95,6 +96,25 @@ def test_how_a_container_has_ended_is_known_while_it_is_started_again(
     (tmp_path / "squeue").write_text(f"#!/bin/sh\ncat <<'END'\n{listed}END\n")
     [found] = SlurmScheduler(launch).containers()
     assert (found.phase, found.reason) == (phase, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        ("invalid partition specified: nowhere Batch job submission failed: Invalid partition name", "partition"),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", "account"),
+        ("Batch job submission failed: Invalid qos specification", "qos"),
+        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "time"),
+        ("Memory specification can not be satisfied", "sbatch"),
+        ("unrecognized option '--bogus'", "sbatch"),
+    ],
+)
+def test_a_refusal_names_the_key_to_change(said: str, key: str) -> None:
+    assert re.search(rf"^; s.*\bheron\.scheduler\.slurm\.{key}\b", remedy(said))
+
+
+def test_of_an_unknown_refusal_nothing_is_advised() -> None:
+    assert remedy("Socket timed out on send/recv operation") == ""
 
 
 @pytest.mark.parametrize("owner", ["4711 bob"])

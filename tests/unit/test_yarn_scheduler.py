@@ -305,6 +305,20 @@ def resource_manager() -> Iterator[tuple[Rest, list[tuple[str, str]], dict[str, 
         server.shutdown()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Application x submitted by user me to unknown queue: q",
+        "User me does not have permission to submit x to queue q",
+    ],
+)
+def test_a_refusal_for_its_queue_names_the_key_to_change(resource_manager: Any, said: str) -> None:
+    rest, _, answers = resource_manager
+    answers["/ws/v1/cluster/apps"] = (403, {"RemoteException": {"message": said}})
+    with pytest.raises(ConfigError, match=rf"{said}; set {KEY}queue to one that"):
+        rest.submit({})
+
+
 def test_calls_are_those_of_yarns_web_services(resource_manager: Any) -> None:
     rest, asked, answers = resource_manager
     app = {"id": "application_1_2", "state": "RUNNING", "queue": "q", "diagnostics": "", "amHostHttpAddress": "h:1"}
@@ -349,7 +363,7 @@ def test_an_application_master_that_fails_is_told_and_one_that_is_killed_is_not(
         (400, "app without a command", ConfigError, "YARN refuses: app without a command"),
         (403, "User guest cannot submit applications to queue root.q", ConfigError, "guest cannot submit"),
         (403, "busy", UnavailableError, "YARN refuses: busy"),
-        (401, "no", UnavailableError, "another authentication .* Kerberos"),
+        (401, "no", UnavailableError, "requires authentication .* not supported: no"),
         (404, "no such", NotFoundError, "no such"),
         (307, "standby", UnavailableError, "is a standby"),
     ],

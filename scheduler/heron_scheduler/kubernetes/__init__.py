@@ -8,6 +8,7 @@ function. Keys are Heron's, where Heron has them: see `Settings`.
 
 from heron_scheduler.kubernetes._lost_pods import is_lost, release_lost_pods
 from heron_scheduler.kubernetes._manifests import container_objects, service_object
+from heron_scheduler.kubernetes._remedies import remedy
 from heron_scheduler.kubernetes._scheduler import KubernetesScheduler
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._status import status_of
@@ -18,6 +19,7 @@ __all__ = [
     "container_objects",
     "is_lost",
     "release_lost_pods",
+    "remedy",
     "service_object",
     "status_of",
 ]

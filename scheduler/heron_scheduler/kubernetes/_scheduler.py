@@ -24,6 +24,7 @@ from heron_scheduler.kubernetes._manifests import (
     service_object,
     topology_selector,
 )
+from heron_scheduler.kubernetes._remedies import remedy
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._status import HOPELESS, status_of, trouble_of
 from heronpy.address import is_loopback
@@ -260,13 +261,15 @@ class KubernetesScheduler(Scheduler):
             for n in sorted(waiting & set(pods)):
                 status = status_of(n, pods[n], "")
                 if status.reason.startswith(HOPELESS):
-                    raise ConfigError(f"container {n} cannot start in Kubernetes: {status.reason}")
+                    raise ConfigError(
+                        f"container {n} cannot start in Kubernetes: {status.reason}{remedy(status.reason)}"
+                    )
             waiting = {n for n in waiting if n not in pods or not pods[n][0]["spec"].get("nodeName")}
             if unmade := sorted(waiting - set(pods)):
                 events = self._events()
                 for n in unmade:
                     if trouble := trouble_of(container_name(self.launch, n), events):
-                        raise UnavailableError(f"Kubernetes makes no pod for container {n}: {trouble}")
+                        raise UnavailableError(f"Kubernetes makes no pod for container {n}: {trouble}{remedy(trouble)}")
 
     # Ending
 
@@ -308,7 +311,10 @@ class KubernetesScheduler(Scheduler):
     @property
     def _api(self) -> Api:
         if self._opened is None:
-            self._opened = Api(load_access(self._settings.context))
+            try:
+                self._opened = Api(load_access(self._settings.context))
+            except ConfigError as e:
+                raise ConfigError(f"{e}; see KUBECONFIG and heron.kubernetes.scheduler.context") from e
         return self._opened
 
     def _path(self, kind: str, name: str = "") -> str:
@@ -345,7 +351,7 @@ class KubernetesScheduler(Scheduler):
                 raise ConfigError(
                     f"Kubernetes has no namespace {namespace!r}: create it, or set heron.kubernetes.scheduler.namespace"
                 ) from e
-            hint = "; ask for the rights in deploy/kubernetes/rbac.yaml" if " cannot " in str(e) else ""
+            hint = remedy(str(e))
             invalid = ConfigError if e.status == 422 or e.status == 400 else UnavailableError
             raise invalid(f"cannot {what} topology {self.launch.topology}: {e}{hint}") from e
         except HeronError:

@@ -5,7 +5,8 @@ stays. What is submitted is made by `job_script`, a pure function. See docs/slur
 """
 
 from heron_scheduler.slurm._config import SlurmConfig
+from heron_scheduler.slurm._remedies import remedy
 from heron_scheduler.slurm._scheduler import SlurmScheduler
 from heron_scheduler.slurm._script import bootstrap_in, job_script
 
-__all__ = ["SlurmConfig", "SlurmScheduler", "bootstrap_in", "job_script"]
+__all__ = ["SlurmConfig", "SlurmScheduler", "bootstrap_in", "job_script", "remedy"]

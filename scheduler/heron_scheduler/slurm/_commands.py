@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heron_scheduler.slurm._remedies import remedy
 from heronpy.errors import ConfigError, UnavailableError
 
 _TIMEOUT_S = 60.0
@@ -162,5 +163,6 @@ def _run(program: str, *args: str, script: str | None = None, check: bool = True
         )
     if any(map(_UNANSWERED.search, lines)):
         raise UnavailableError(f"Slurm's controller does not answer {program}: {said}; see `scontrol ping`")
-    error = ConfigError if program == "sbatch" and any(map(_UNUSABLE.search, lines)) else UnavailableError
-    raise error(f"Slurm refuses: {said} ({program})")
+    if program == "sbatch" and any(map(_UNUSABLE.search, lines)):
+        raise ConfigError(f"Slurm refuses: {said} ({program}){remedy(' '.join(lines))}")
+    raise UnavailableError(f"Slurm refuses: {said} ({program})")

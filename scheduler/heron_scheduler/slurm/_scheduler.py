@@ -12,6 +12,7 @@ from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.slurm import _commands
 from heron_scheduler.slurm._commands import ENDED, Job
 from heron_scheduler.slurm._config import KEYS, SlurmConfig
+from heron_scheduler.slurm._remedies import remedy
 from heron_scheduler.slurm._script import FAILURE_MARK, RETRY_MARK, bootstrap_in, job_name, job_prefix, job_script
 from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
@@ -152,7 +153,7 @@ class SlurmScheduler(Scheduler):
             for job in jobs:
                 failed = job.state in ENDED - {"COMPLETED"} and not job.comment.startswith(FAILURE_MARK)
                 if failed or (job.state == "PENDING" and _HOPELESS.search(job.reason)):
-                    raise ConfigError(f"Slurm never starts job {job.id} ({job.name}): {_why(job)}")
+                    raise ConfigError(f"Slurm never starts job {job.id} ({job.name}): {_why(job)}{remedy(_why(job))}")
             undecided = any(job.state == "PENDING" and not job.reason for job in jobs)
             if not undecided or time.monotonic() > deadline_s:
                 return

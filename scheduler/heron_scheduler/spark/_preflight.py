@@ -67,16 +67,19 @@ def check_cores(config: SparkConfig, cpus: Collection[int]) -> None:
         log.info("%s: whether there are cores is not known", e)
         return
     if not sizes:
-        raise UnavailableError(f"the Spark master {config.master} has no workers: start some")
+        raise UnavailableError(f"the Spark master {config.master} has no workers: start some, or set {PREFIX}master")
     if max(cpus) > (largest := max(cores for cores, _ in sizes)):
-        raise ConfigError(f"a container asks for {max(cpus)} cores, and the largest worker of Spark has {largest}")
+        raise ConfigError(
+            f"a container asks for {max(cpus)} cores, and the largest worker of Spark has {largest}: set "
+            "topology.container.cpu, or topology.tmanager.cpu for container 0"
+        )
     left = [free for _, free in sizes]
     for wanted in sorted(cpus, reverse=True):  # first fit, decreasing: Spark places them in its own order
         place = next((i for i, free in enumerate(left) if free >= wanted), None)
         if place is None:
             raise UnavailableError(
                 f"the containers ask for {sum(cpus)} cores, and the workers of Spark have {sum(f for _, f in sizes)} "
-                "free ones"
+                "free ones: ask for fewer (topology.container.cpu, topology.stmgrs), or kill what has them"
             )
         left[place] -= wanted
 

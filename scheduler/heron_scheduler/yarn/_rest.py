@@ -22,6 +22,8 @@ APPLICATION_TYPE = "HERON"
 OVER = frozenset({"FINISHED", "FAILED", "KILLED"})
 _BYTES_MAX = 64 << 20
 _HOPELESS = ("unknown queue", "cannot submit", "does not have permission", "is STOPPED", "AccessControlException")
+_QUEUE = f"set {PREFIX}queue to one that is there and takes applications of {PREFIX}user"
+"""What to do about all of these."""
 _EXIT_CODE = re.compile(r"exitCode: (-?\d+)")
 _SIGNALS = 128
 _LOOPBACK = ("localhost", "127.", "0.0.0.0")
@@ -166,17 +168,24 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
     except (ValueError, LookupError, TypeError):
         message = f"HTTP {error.code} {error.reason}"
     if error.code == 401:
-        return UnavailableError(f"{url} wants another authentication than a user's name, Kerberos perhaps: {message}")
+        return UnavailableError(
+            f"{url} requires authentication by other means than a user's name, which is not supported: {message}"
+        )
     if error.code == 404:
         return NotFoundError(message)
     if error.code == 400 or hopeless(message):
-        return ConfigError(f"YARN refuses: {message}")
+        return ConfigError(f"YARN refuses: {message}{remedy(message)}")
     return UnavailableError(f"YARN refuses: {message}")
 
 
 def hopeless(text: str) -> bool:
     """Whether an application has been refused for what it asks."""
     return any(word in text for word in _HOPELESS)
+
+
+def remedy(text: str) -> str:
+    """`; …` with what to do about a refusal, or nothing."""
+    return f"; {_QUEUE}" if hopeless(text) else ""
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,7 @@ from heron_scheduler._spi import ContainerPhase
 from heron_scheduler.driven import DrivenScheduler, DriverReport, Order, Orders
 from heron_scheduler.yarn._config import KEYS, PREFIX, YarnConfig
 from heron_scheduler.yarn._master import FORCE_S, grace_s
-from heron_scheduler.yarn._rest import Application, Rest, hopeless
+from heron_scheduler.yarn._rest import Application, Rest, hopeless, remedy
 from heron_scheduler.yarn._submission import application, order_of, tag_of
 from heronpy.container import bootstrap_document
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
@@ -26,6 +26,14 @@ FINISH_S = 15.0
 """How long after its master's last word an application may be one that runs."""
 KILL_S = 60.0
 _POLL_S = 0.2
+
+
+def ask_for_less(who: str) -> str:
+    """Which keys say what a container asks for."""
+    if who == "the application master":
+        return f"set {PREFIX}driver.memory.mb"
+    keys = "topology.tmanager" if who == "container 0" else "topology.container"
+    return f"set {keys}.ram and {keys}.cpu, or YARN's yarn.scheduler.maximum-allocation-mb and -vcores"
 
 
 class YarnScheduler(DrivenScheduler):
@@ -56,7 +64,7 @@ class YarnScheduler(DrivenScheduler):
             if ram_mb > memory_mb or cpus > vcores:
                 raise ConfigError(
                     f"{who} asks for {ram_mb} MiB and {cpus} vcores, and the largest container of YARN has "
-                    f"{memory_mb} MiB and {vcores} vcores"
+                    f"{memory_mb} MiB and {vcores} vcores: {ask_for_less(who)}"
                 )
 
     def job_links(self) -> Sequence[str]:
@@ -80,9 +88,12 @@ class YarnScheduler(DrivenScheduler):
             now = self._rest.application(id)
             if now.over:
                 kind = ConfigError if hopeless(now.diagnostics) else UnavailableError
-                raise kind(f"YARN has ended {id}: {now.diagnostics or now.state}")
+                raise kind(f"YARN has ended {id}: {now.diagnostics or now.state}{remedy(now.diagnostics)}")
             if why := self._rest.failed_attempt(id):
-                raise UnavailableError(f"the application master of {self.launch.topology} does not start: {why}")
+                raise UnavailableError(
+                    f"the application master of {self.launch.topology} does not start: {why}; see {PREFIX}python and "
+                    f"heron.package.python: {self.launch.config.package.python}"
+                )
             waited_s = time.monotonic() - began_s
             if not now.has_container and waited_s > ROOM_S:
                 return False
