@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import subprocess
@@ -103,7 +104,35 @@ def test_no_container_of_it_has_more_rights_than_it_needs() -> None:
 
 
 def test_a_tracker_without_a_token_is_refused() -> None:
-    assert "tracker.tokenSecret names a Secret with the key `token`" in rendered(check=False)
+    said = rendered(check=False)
+    assert "tracker.tokenSecret names a Secret with the key `token`" in said
+    assert "from-literal" not in said, "a command line is readable by all of a machine"
+
+
+def test_a_tracker_that_may_act_and_has_no_secrets_to_do_it_is_refused() -> None:
+    assert "tracker.actions needs tracker.adopt=true" in rendered(*FULL, "tracker.actions=true", check=False)
+    assert "tracker.actions: true" in rendered(*FULL, "tracker.actions=true", "tracker.adopt=true")
+
+
+@pytest.mark.parametrize(
+    ("setting", "rolls_out"), [('root="/other"', True), ('image="heron:2"', True), ("lostPods.enabled=false", False)]
+)
+def test_the_tracker_is_started_again_when_its_configuration_changes(setting: str, rolls_out: bool) -> None:
+    def template(*settings: str) -> Any:
+        found = objects(rendered(*FULL, *settings))
+        deployed = {o["metadata"]["name"]: o["spec"]["template"] for o in found if o["kind"] == "Deployment"}
+        return deployed["one-tracker"]
+
+    assert (template(setting)["metadata"] != template()["metadata"]) is rolls_out
+
+
+def test_the_documented_command_makes_the_tokens_secret_without_a_command_line_that_has_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    command = ("create", "secret", "generic", "heron-token", "-n", namespace, "--from-file=token=/dev/stdin")
+    control_plane.kubectl(*command, stdin="5ec2e7\n")
+    shown = control_plane.kubectl("get", "secret", "heron-token", "-n", namespace, "-o", "jsonpath={.data.token}")
+    assert base64.b64decode(shown) == b"5ec2e7\n"
 
 
 @pytest.mark.parametrize("adopt", [False, True])
