@@ -52,6 +52,13 @@ def schedule(launch: Launch, plan: PackingPlan) -> None:
     """
     scheduler = _scheduler(launch)
     scheduler.on_schedule(plan)
+    if launch.statemgr.type == "file":
+        log.warning(
+            "%s keeps its state in %s: all hosts must share that directory, and one shared over NFS is unproven; with "
+            "several hosts set heron.class.state.manager to zookeeper or etcd",
+            launch.topology,
+            launch.statemgr.root,
+        )
     _await_hosts(scheduler)
     location = state_pb2.SchedulerLocation(topology=launch.topology, job_link=next(iter(scheduler.job_links()), ""))
     end_submission(launch.dir)  # before: else a submitter that dies here leaves what runs, and counts as interrupted

@@ -126,8 +126,9 @@ def test_a_container_that_is_started_again_and_again_says_why_until_it_is_up(
     for n in (0, 1, 2):
         (farm.shelf / f"retries-{n}").write_text("this host has no clock")
     launch = farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 0.1})
-    (warned, *_) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == "container 0 of Numbers has not come up yet: this host has no clock"
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"Numbers keeps its state in {farm.root}/state: all hosts must share that directory" in warned[0]
+    assert warned[1] == "container 0 of Numbers has not come up yet: this host has no clock"
     said = [f"container {n} on shelf is not up yet; it last ended with: this host has no clock" for n in (0, 1, 2)]
     found, _ = collect_status(launch, now_s=0.0)
     assert scheduler_lines(found["scheduler"]) == ["scheduler shelf: 0 of 3 containers run", *said]
@@ -309,6 +310,22 @@ def test_a_refused_submission_that_dies_before_its_checkpoints_are_removed_is_cl
     (farm.shelf / "refuses-2").unlink()
     kill(farm.submit(farm.machine("a"), **given))
     assert (farm.left(), stored()) == ([], [])
+
+
+def test_a_store_of_packages_without_credentials_is_named_as_it_was_given_and_what_to_set(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(farm.root / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(UnavailableError) as refused:
+        farm.submit(farm.machine("a"), **{"heron.uploader.url": "s3://nobucket/x"})
+    said = str(refused.value)
+    assert said.startswith("the package cannot be stored where heron.uploader.url says: s3://nobucket/x, uses/")
+    assert said.endswith("Unable to locate credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
+    assert farm.left() == []
 
 
 def test_a_kill_says_what_it_could_not_remove_and_removes_the_rest(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
