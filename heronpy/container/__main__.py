@@ -27,7 +27,7 @@ from heronpy.statemgr import StateManager, open_statemgr, records
 
 _POLL_S = 0.5
 _TOPOLOGY_WAIT_S = 30.0
-"""How long a container that starts waits for its topology to be in the state manager, until it asks to be tried again.
+"""How long a container that starts waits for its topology to be in the state manager, until it asks to be retried.
 Long, because clusters start what fails again later and later."""
 
 

@@ -44,14 +44,14 @@ def ending(name: str) -> Iterator[Callable[[str], None]]:
     try:
         yield say
     except ReplacedError as e:
-        say(f"{e}; nothing is to be done")
+        say(f"{e}; exiting")
         sys.exit(0)
     except (UnavailableError, ReadFailedError) as e:
-        say(f"{e}; to be tried again")
+        say(f"{e}; will be retried")
         sys.exit(TRY_AGAIN)
     except HeronError as e:
         say(str(e))
         sys.exit(e.exit_code)
     except OSError as e:
-        say(f"{e.filename or 'a file'}: {e.strerror or e}; to be tried again")
+        say(f"{e.filename or 'system error'}: {e.strerror or e}; will be retried")
         sys.exit(TRY_AGAIN)

@@ -130,7 +130,7 @@ def plan_code_update(
         config_path=config_path,
     )
     if misfits := [*misfits_of(running, submitted.logical, packing.parallelism)]:
-        raise TopologyError(f"the new code does not fit the running {launch.topology}: {'; '.join(misfits)}")
+        raise TopologyError(f"the new code is not compatible with the running {launch.topology}: {'; '.join(misfits)}")
     requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
         loader.stage(definition, Path(scratch))

@@ -118,7 +118,7 @@ def prepare(
         config_path=config_path,
     )
     if (config.role_required and not role_given) or (config.environ_required and not environ_given):
-        raise ConfigError(f"cluster {cluster} wants to be named with role and environment: {cluster}/ROLE/ENV")
+        raise ConfigError(f"cluster {cluster} requires a role and an environment: {cluster}/ROLE/ENV")
     topology = _topology(definition.proto, config)
     _check_size(topology)
     logical = LogicalPlan.from_proto(topology)

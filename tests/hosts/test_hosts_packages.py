@@ -74,5 +74,5 @@ def tried_in_vain(hosts: Hosts) -> None:
     said = "".join(
         path.read_text() for host in hosts if host.lives for path in host.directory.glob("container-*/output.log")
     )
-    assert "to be tried again" in said
+    assert "will be retried" in said
     assert hosts["store"].address in said

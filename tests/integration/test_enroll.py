@@ -111,7 +111,7 @@ async def test_only_the_newest_incarnation_is_given_a_certificate(cluster: Clust
             await cluster.ask(incarnation)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     code, said = await asyncio.to_thread(cluster.enroll, old)
-    assert code == 0, "its replacement is there: nothing is to be done"
+    assert code == 0, "its replacement is there: nothing is left to do"
     assert f"incarnation {new}" in said
     assert not cluster.own.exists()
     assert await cluster.ask(new)

@@ -109,7 +109,7 @@ def test_a_token_that_the_server_has_forgotten_is_renewed(spec: StatemgrSpec, gu
         ("heron:wrong", "the user or password is wrong"),
         ("stranger:x", "the user or password is wrong"),
         (f"nobody:{PASSWORD}", "permission denied: the user's role needs read and write below /heron/"),
-        ("", "it wants a user and password"),
+        ("", "it requires a user and a password"),
     ],
 )
 def test_a_stranger_is_told_why_in_one_line(spec: StatemgrSpec, tmp_path: Path, credentials: str, reason: str) -> None:

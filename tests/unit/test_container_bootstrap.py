@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -15,7 +17,9 @@ import pytest
 
 from heronpy.config import EngineConfig
 from heronpy.container import TRY_AGAIN, Bootstrap, bootstrap_document, make_directory, remove_secrets
-from heronpy.errors import ConfigError, NotFoundError
+from heronpy.container.parts import ending
+from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+from heronpy.executor import ReplacedError
 from heronpy.proto import state_pb2
 from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch, StatemgrSpec
 from heronpy.security import authority
@@ -49,6 +53,29 @@ def host(tmp_path: Path) -> Path:
 
 def changed(document: bytes, **values: object) -> bytes:
     return json.dumps({**json.loads(document), **values}).encode()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UnavailableError("no store answers"), TRY_AGAIN, "no store answers; will be retried"),
+        (ConfigError("wrong clock"), 2, "wrong clock"),
+        (ReplacedError("incarnation 2 on n2 replaces this one"), 0, "incarnation 2 on n2 replaces this one; exiting"),
+        (OSError(errno.ENOSPC, "No space", "/tmp/x"), TRY_AGAIN, "/tmp/x: No space; will be retried"),
+        (OSError(errno.EINVAL, "Invalid argument"), TRY_AGAIN, "system error: Invalid argument; will be retried"),
+    ],
+)
+def test_a_container_that_is_not_up_yet_ends_with_one_line_and_a_code(
+    error: Exception, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended, ending("container 1 of words"):
+            raise error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == code
+    assert capsys.readouterr().err == f"heron: container 1 of words: {said}\n"
 
 
 def test_a_container_is_given_its_bootstrap_certificate_and_never_the_authoritys_key(launch: Launch) -> None:

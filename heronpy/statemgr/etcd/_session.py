@@ -133,7 +133,7 @@ class Sessions:
         elif "authentication failed" in error.message:
             hint = ": the user or password is wrong (heron.statemgr.credentials.file)"
         elif "user name is empty" in error.message:
-            hint = ": it wants a user and password (heron.statemgr.credentials.file)"
+            hint = ": it requires a user and a password (heron.statemgr.credentials.file)"
         elif "database space exceeded" in error.message:
             hint = ": compact and defragment it, and clear its alarm"
         return StateError(f"etcd at {self._where} refuses to {what}: {error.message}{hint}")
