@@ -229,8 +229,8 @@ class NetworkConfig(Struct, frozen=True, kw_only=True):
     bind: str = _key("127.0.0.1", "heron.network.bind.address")
     """The address that servers bind: one of this host, or `0.0.0.0` for all of them."""
     advertise: str = _key("", "heron.network.advertise.address")
-    """The address that others dial. Empty: HERON_ADVERTISE_ADDRESS of the environment, else `bind`, or the address of
-    the route to the state manager where `bind` is a wildcard."""
+    """The address that others dial, unless HERON_ADVERTISE_ADDRESS in the environment names one: schedulers of clusters
+    set it. Empty: `bind`, or the address of the route to the state manager where `bind` is a wildcard."""
 
 
 class SecurityConfig(Struct, frozen=True, kw_only=True):
