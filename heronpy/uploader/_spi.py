@@ -130,7 +130,10 @@ class Uploader(ABC):
                     digest.update(piece)
                     f.write(piece)
         except NotFoundError as e:
-            raise NotFoundError(f"the package {ref.url} is not there: kill the topology and submit it again") from e
+            raise NotFoundError(
+                f"the package {ref.url} is not there: does this host reach heron.uploader.url? If it does, kill the "
+                "topology and submit it again"
+            ) from e
         except OSError as e:
             raise StateError(f"{archive} cannot be written: {e.strerror or e}") from e
         if size != ref.size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import re
 import shutil
 import tempfile
 import time
@@ -39,6 +40,8 @@ _REVIVE_LOCK_TIMEOUT_S = 0.5
 _POLL_S = 0.2
 _LOOK_S = 0.5
 """How often a cluster is asked about containers that it starts."""
+_OF_PYTHON = re.compile(r"python|no module named", re.IGNORECASE)
+"""Reasons of a container that fails for which the Python that it was given is to blame."""
 _ADOPT_MAX_S = 3600.0
 """A copy of a topology's directory that is not complete after this time never will be."""
 
@@ -92,10 +95,9 @@ def _await_hosts(scheduler: Scheduler) -> None:
                 log.debug("whether %s has begun cannot be read: %s", launch.topology, e)
             for one in scheduler.containers():
                 if one.phase is ContainerPhase.FAILED:
-                    raise ConfigError(
-                        f"container {one.container} cannot run: {one.reason} "
-                        f"(heron.package.python: {launch.config.package.python})"
-                    )
+                    used = f" (heron.package.python: {launch.config.package.python})"
+                    python = used if _OF_PYTHON.search(one.reason) else ""
+                    raise ConfigError(f"container {one.container} cannot run: {one.reason}{python}")
             time.sleep(_LOOK_S)
     for one in scheduler.containers():
         if one.reason:
