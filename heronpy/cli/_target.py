@@ -85,8 +85,9 @@ def revive(launch: Launch) -> None:
     That it cannot be started is no reason for another command to fail: `status` shows that there is none.
     """
     try:
-        for dead in heron_scheduler.revive(launch):
-            print(f"heron: of {launch.topology}, {dead} was dead: started again", file=sys.stderr)
+        for dead, reason in heron_scheduler.revive(launch).items():
+            why = f" ({reason})" if reason else ""
+            print(f"heron: {dead} of {launch.topology} was dead{why}: started again", file=sys.stderr)
     except HeronError as e:
         print(f"heron: {e}", file=sys.stderr)
 

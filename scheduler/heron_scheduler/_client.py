@@ -152,8 +152,9 @@ def ensure_service(launch: Launch) -> None:
             raise
 
 
-def revive(launch: Launch) -> list[str]:
-    """Start what is dead of a topology that is to run, if nothing else will do it. Returns what was, and why.
+def revive(launch: Launch) -> dict[str, str]:
+    """Start what is dead of a topology that is to run, if nothing else will do it. Returns what was, and why, which is
+    empty if it is not known.
 
     With a service, that is the service, on this host. Executor 0 starts a dead service again; when both are dead, after
     all processes died at once or after a reboot, it is done here. Without one, it is containers that the cluster has
@@ -164,16 +165,15 @@ def revive(launch: Launch) -> list[str]:
         StateError: the state manager cannot be read.
     """
     if not has_service(launch):
-        dead = _direct.reschedule(launch)
-        return [f"container {n}" + (f" ({reason})" if reason else "") for n, reason in dead.items()]
+        return {f"container {n}": reason for n, reason in _direct.reschedule(launch).items()}
     record = service_record(launch)
     if record is None or not record.ended or is_killed(launch.dir):
-        return []
+        return {}
     executor = read_pids(launch.container_dir(0)).get(EXECUTOR)
     if executor is not None and executor.alive:
-        return []
+        return {}
     ensure_service(launch)
-    return ["the scheduler service"]
+    return {"the scheduler service": ""}
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:

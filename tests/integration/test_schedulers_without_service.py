@@ -148,8 +148,8 @@ def test_a_command_that_starts_a_container_again_says_why_it_had_ended(
     (farm.shelf / launch.topology_id / "container-2").unlink()
     revive(launch)
     assert capsys.readouterr().err.splitlines() == [
-        "heron: of Numbers, container 1 (n1: the package cannot be fetched) was dead: started again",
-        "heron: of Numbers, container 2 was dead: started again",
+        "heron: container 1 of Numbers was dead (n1: the package cannot be fetched): started again",
+        "heron: container 2 of Numbers was dead: started again",
     ]
 
 
