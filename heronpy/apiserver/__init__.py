@@ -1,4 +1,4 @@
-"""The API server: Heron's verbs over HTTP, for those who have no access to the cluster themselves.
+"""The API server: Heron's verbs over HTTP, for users who have no access to the cluster themselves.
 
     token = add_user(home / USERS_FILE, "ada", Access.SUBMIT, roles=["ada"])
     app = create_app(ApiServerConfig(home=home, users_file=home / USERS_FILE, audit_file=home / AUDIT_FILE))
@@ -12,11 +12,12 @@ User code never runs in the server: a child process without its secrets defines 
 
 from heronpy.apiserver._app import ApiServerApp, create_app
 from heronpy.apiserver._audit import AuditLog
-from heronpy.apiserver._config import AUDIT_FILE, PORT, ApiServerConfig
+from heronpy.apiserver._config import AUDIT_FILE, PASSED_VARIABLES, PORT, ApiServerConfig
 from heronpy.apiserver._users import USERS_FILE, Access, User, Users, access_of, add_user
 
 __all__ = [
     "AUDIT_FILE",
+    "PASSED_VARIABLES",
     "PORT",
     "USERS_FILE",
     "Access",

@@ -141,10 +141,11 @@ class Actions:
         return self._config.trusts_users or user.access is Access.ADMIN
 
     def _check_separate(self, user: User, launch: Launch) -> None:
-        if heron_scheduler.has_service(launch) and not self._trusts(user):
+        """Refuse a cluster where containers could read and change the server's files."""
+        if heron_scheduler.scheduler_of(launch.scheduler).runs_as_submitter and not self._trusts(user):
             raise ForbiddenError(
-                f"topologies of cluster {launch.cluster} run on the server's own machine and as its unix user: only an "
-                "admin may submit there, unless the server trusts all its users: --trust-users"
+                f"topologies of cluster {launch.cluster} run as the server's own unix user: only an admin may submit "
+                "there, unless the server trusts all its users: --trust-users"
             )
 
     def find(self, cluster: str, role: str, environ: str, name: str, *, to_kill: bool = False) -> Launch:

@@ -13,6 +13,11 @@ from heronpy.sandbox import Limits
 PORT = 9000
 AUDIT_FILE = "apiserver.audit.jsonl"
 """Below HERON_HOME, unless another is named."""
+PASSED_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *("PYTHONPATH", "LD_LIBRARY_PATH", "JAVA_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HERON_HOME"),
+)
+"""What topologies that are processes of the server's machine inherit of its environment: nothing that is a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

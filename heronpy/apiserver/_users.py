@@ -97,6 +97,10 @@ class Users:
                 found = user
         return found
 
+    def without_unix_user(self) -> list[str]:
+        """Names of the users who may submit, are not admins, and have no unix user of their own."""
+        return [user.name for user in self._users if user.access is Access.SUBMIT and not user.unix_user]
+
     def _stamp(self) -> tuple[int, int, int]:
         try:
             found = self.path.stat()

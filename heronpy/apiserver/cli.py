@@ -6,6 +6,7 @@ import ctypes
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +74,14 @@ def apiserver(
             show_default=False,
         ),
     ] = False,
+    pass_environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A variable of the server's environment that topologies of clusters like `local` inherit, besides "
+            "PATH and the like; may be repeated.",
+        ),
+    ] = None,
     define_seconds: Annotated[float, typer.Option(min=1, help="How long user code may define a topology.")] = 60.0,
     define_memory_mb: Annotated[int, typer.Option(min=128, help="How much memory it may take.")] = 2048,
     config_path: ConfigPath = None,
@@ -81,6 +90,7 @@ def apiserver(
 ) -> None:
     """Serve Heron's verbs over HTTP, until Ctrl-C: submit, kill, activate, deactivate, restart, update."""
     from heronpy import apiserver as a
+    from heronpy.host import PASSED_ENV
     from heronpy.sandbox import Limits
     from heronpy.web import listen, serve
 
@@ -92,9 +102,12 @@ def apiserver(
         raise UsageError("--tls-cert and --tls-key belong together: give both")
     if tls_cert is None and not no_tls and not is_loopback(host):
         raise UsageError(f"tokens would travel to {host} in the clear: give --tls-cert and --tls-key, or --no-tls")
+    if define_user and os.geteuid() != 0:
+        raise UsageError(f"--define-user {define_user} needs a server that runs as root")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     # Its memory and its environment are not for other processes of this user, such as user code.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    os.environ[PASSED_ENV] = " ".join((*a.PASSED_VARIABLES, *(pass_environment or ())))
     config = a.ApiServerConfig(
         home=home(),
         users_file=users,
@@ -108,6 +121,12 @@ def apiserver(
         limits=Limits(seconds=define_seconds, memory_bytes=define_memory_mb << 20, user=define_user),
     )
     app = a.create_app(config)
+    if not trust_users and not define_user and (names := app.state.server.users.without_unix_user()):
+        print(
+            f"heron: programs of {', '.join(names)} are refused, because they would run as this server's unix user: "
+            "start it as root with --define-user, give each user a --unix-user, or accept it with --trust-users",
+            file=sys.stderr,
+        )
 
     def ready(url: str) -> None:
         ready_line = {"url": url, "pid": os.getpid(), "audit_file": str(config.audit_file)}

@@ -21,6 +21,8 @@ SUPERVISES_SERVICE_ENV = "HERON_SUPERVISES_SERVICE"
 """Set for an executor that is to start the scheduler service again when it is dead or hung."""
 DIRECTORY_ENV = "HERON_TOPOLOGY_DIR"
 """The topology's directory, of every process of it."""
+PASSED_ENV = "HERON_PASSED_ENVIRONMENT"
+"""Set by a process whose environment is not for topologies: names of the variables that are, separated by spaces."""
 _OURS = {TOPOLOGY_ENV, CONTAINER_ENV, INSTANCE_ENV, PROCESS_ENV, OWNER_ENV, PARENT_ENV, HEARTBEAT_ENV}
 _OURS |= {SUPERVISES_SERVICE_ENV, DIRECTORY_ENV, INCARNATION_ENV}
 
@@ -45,9 +47,13 @@ def engine_program(argv: Sequence[str]) -> tuple[str, ...]:
 def child_environment(launch: Launch, process: str, **ours: str) -> dict[str, str]:
     """The caller's environment for a process of the topology: without what only concerned the caller or is secret,
     with `ours`. What says which topology a process is of comes first, and at the same place in all of a container.
+
+    A scheduler service, whose containers inherit from it, gets only what PASSED_ENV names, if that is set.
     """
     secrets = {reference.removeprefix("env:") for reference in launch.secrets.values() if reference.startswith("env:")}
-    inherited = {key: value for key, value in os.environ.items() if key not in _OURS | secrets}
+    passed = os.environ.get(PASSED_ENV) if process == SERVICE else None
+    names = os.environ.keys() if passed is None else os.environ.keys() & set(passed.split())
+    inherited = {key: os.environ[key] for key in names if key not in _OURS | secrets}
     named = {TOPOLOGY_ENV: launch.topology_id, DIRECTORY_ENV: str(launch.dir), **ours}
     named |= {PROCESS_ENV: process, "PYTHONUNBUFFERED": "1"}
     return named | {key: value for key, value in inherited.items() if key not in named}

@@ -73,6 +73,9 @@ class Scheduler(ABC):
     has_service: ClassVar[bool] = False
     """Whether a process of the engine has to look after the containers. On a cluster that starts them again by itself
     commands call the methods here themselves, and `launch.dir` is no more than this machine's copy."""
+    runs_as_submitter: ClassVar[bool] = True
+    """Whether containers run as the unix user that submits, whose files they can read and change. An API server, which
+    submits for users of its own, starts none of these there unless it trusts them."""
     config_keys: ClassVar[frozenset[str]] = frozenset()
     """The keys of `launch.scheduler_config` that it knows."""
 

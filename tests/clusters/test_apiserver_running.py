@@ -45,7 +45,7 @@ class Words(Topology):
 class ApiServer:
     """`heron apiserver` as a process, with a HERON_HOME of its own."""
 
-    def __init__(self, directory: Path, *args: str) -> None:
+    def __init__(self, directory: Path, *args: str, **more: str) -> None:
         self.home = directory / "server-home"
         self.home.mkdir()
         self.tokens = {
@@ -53,10 +53,15 @@ class ApiServer:
             "ada": add_user(self.home / "apiserver.users.yaml", "ada", Access.SUBMIT, []),
             "root": add_user(self.home / "apiserver.users.yaml", "root", Access.ADMIN, []),
         }
-        environment = {**os.environ, "HERON_HOME": str(self.home), "SERVERS_SECRET": "swordfish"}
+        environment = {**os.environ, "HERON_HOME": str(self.home), "SERVERS_SECRET": "swordfish", **more}
         self.process = subprocess.Popen(
-            [*HERON, "apiserver", "--port", "0", "--json", *args], env=environment, stdout=subprocess.PIPE, text=True
+            [*HERON, "apiserver", "--port", "0", "--json", *args],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=(directory / "server.log").open("w"),
+            text=True,
         )
+        self.log = directory / "server.log"
         assert self.process.stdout is not None
         self.url: str = json.loads(self.process.stdout.readline())["url"]
 
@@ -88,8 +93,8 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(directory: Path, *args: str) -> Iterator[ApiServer]:
-    server = ApiServer(directory, *args)
+def serving(directory: Path, *args: str, **more: str) -> Iterator[ApiServer]:
+    server = ApiServer(directory, *args, **more)
     try:
         yield server
     finally:
@@ -227,6 +232,8 @@ def test_code_of_users_who_are_no_admins_does_not_run_as_the_server(program: Pat
     place = "local/ada/default"
     with serving(tmp_path) as server:
         ada, root = Client(tmp_path, server, "ada"), Client(tmp_path, server, "root")
+        (said,) = server.log.read_text().splitlines()
+        assert ("programs of ada are refused" in said, "--trust-users" in said) == (True, True)
         users = server.home / "apiserver.users.yaml"
         before = users.read_text()
         (tmp_path / "evil.py").write_text(f"with open({str(users)!r}, 'a') as file:\n    file.write('# evil')\n")
@@ -237,8 +244,31 @@ def test_code_of_users_who_are_no_admins_does_not_run_as_the_server(program: Pat
         assert left(server) == []
         assert root.run("submit", place, str(program), "Words") == (0, f"submitted Words to {place}\n", "")
         code, _, error = ada.run("update", "--code", str(program), "--class", "Words", place, "Words")
-        assert (code, "on the server's own machine" in error, error.count("\n")) == (8, True, 1)
+        assert (code, "as the server's own unix user" in error, error.count("\n")) == (8, True, 1)
         assert ada.run("kill", place, "Words") == (0, "killed Words\n", "")
+
+
+def test_a_topology_of_the_servers_machine_does_not_have_its_environment(tmp_path: Path) -> None:
+    place, found = "local/ada/default", tmp_path / "found.json"
+    own = PROGRAM.replace("import helper", "import json, os").replace("helper.NUMBER", "1")
+    stored = f"open({str(found)!r} + '.new', 'w').write(json.dumps(dict(os.environ))); "
+    stored += f"os.rename({str(found)!r} + '.new', {str(found)!r})"
+    (tmp_path / "words.py").write_text(
+        own.replace(
+            "def initialize(self, config, context): pass", f"def initialize(self, config, context): {stored}", 1
+        )
+    )
+    with serving(tmp_path, "--pass-environment", "REGION", REGION="north") as server:
+        root = Client(tmp_path, server, "root")
+        assert root.run("submit", place, str(tmp_path / "words.py"), "Words")[0] == 0
+        eventually_sync(lambda: assert_some([*tmp_path.glob(found.name)]), within_s=120.0)
+        environment = json.loads(found.read_text())
+        assert (environment.get("REGION"), "SERVERS_SECRET" in environment, "PATH" in environment) == (
+            "north",
+            False,
+            True,
+        )
+        assert root.run("kill", "--force", place, "Words")[0] == 0
 
 
 def test_a_submission_that_is_cut_in_the_middle_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:

@@ -41,6 +41,13 @@ def their_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "farm_scheduler", raising=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("local", True), ("slurm", True), ("kubernetes", False), ("spark", False), ("yarn", False)]
+)
+def test_where_containers_have_the_unix_user_that_submits(name: str, expected: bool) -> None:
+    assert scheduler_of(name).runs_as_submitter is expected
+
+
 def test_local_is_built_in() -> None:
     assert scheduler_of("local") is LocalScheduler
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.container import Bootstrap, bootstrap_document, make_directory
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UntrustedError
-from heronpy.host import child_environment
+from heronpy.host import PASSED_ENV, SERVICE, child_environment
 from heronpy.loader import Definition
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import private_directory, write_secret
@@ -150,6 +150,17 @@ def test_a_variable_that_is_a_secret_is_not_inherited(tmp_path: Path, monkeypatc
     environment = child_environment(launch_of(tmp_path, key="env:API_KEY"), "executor")
     assert "API_KEY" not in environment
     assert "of the environment" not in environment.values()
+
+
+def test_a_service_inherits_only_the_variables_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "of the environment")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv(PASSED_ENV, "PATH TZ")
+    launch = launch_of(tmp_path)
+    environment = child_environment(launch, SERVICE)
+    assert {"PATH", "TZ", "API_KEY", PASSED_ENV} & environment.keys() == {"PATH", "TZ"}
+    assert environment["HERON_TOPOLOGY_ID"] == "words-1"
+    assert "API_KEY" in child_environment(launch, "executor"), "it is the service that hides it from executors"
 
 
 def test_what_has_changed_is_renewed_and_what_is_not_here_stays(

@@ -52,6 +52,7 @@ class KubernetesScheduler(Scheduler):
     """The containers of one topology as StatefulSets."""
 
     secret_kinds = frozenset({"file", "env", "kubernetes"})
+    runs_as_submitter = False
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)

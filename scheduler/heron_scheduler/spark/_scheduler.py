@@ -37,6 +37,7 @@ class SparkScheduler(DrivenScheduler):
     """A job per container. Spark runs the task of a lost host on another one; a supervisor restarts the container."""
 
     config_keys = frozenset(KEYS)
+    runs_as_submitter = False
     cluster = "Spark"
     driver = "Spark driver"
     secrets_key = f"{PREFIX}secrets"

@@ -40,6 +40,7 @@ class YarnScheduler(DrivenScheduler):
     """An application per topology, with a container of YARN for each of its containers."""
 
     config_keys = frozenset(KEYS)
+    runs_as_submitter = False
     cluster = "YARN"
     driver = "application master"
     secrets_key = f"{PREFIX}secrets"
