@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,11 @@ import heron_scheduler
 from heronpy import submit
 from heronpy.apiserver._config import ApiServerConfig
 from heronpy.apiserver._users import Access, User, private_directory
+from heronpy.cli.parts import DryRunFormat, code_values, collect_status, plan_values, show_plan
 from heronpy.errors import AlreadyExistsError, ForbiddenError, UsageError
 from heronpy.loader import Definition
-from heronpy.plan import LogicalPlan
+from heronpy.plan import LogicalPlan, PackingPlan
+from heronpy.redaction import redacted
 from heronpy.runtime import Launch
 from heronpy.sandbox import Program, define
 
@@ -56,7 +60,7 @@ class Actions:
         role: str,
         environ: str,
         properties: Mapping[str, Any],
-        dry_run: bool = False,
+        dry_run: DryRunFormat | None = None,
     ) -> dict[str, Any]:
         """Define and start a topology; with `dry_run` only plan it."""
         _check_keys(user, properties, "the request")
@@ -75,7 +79,8 @@ class Actions:
             if dry_run:
                 launch, status = planned.launch, "Planned"
                 containers = len(planned.packing.containers)
-                return {**_named(launch), "id": "", "status": status, "containers": containers}
+                plan = _planned(dry_run, planned.logical, planned.packing)
+                return {**_named(launch), "id": "", "status": status, "containers": containers, **plan}
             launch = submit.submit(definition, **where)
             containers = len(submit.plans(launch)[1].containers)
             return {**_named(launch), "id": launch.topology_id, "status": "Submitted", "containers": containers}
@@ -83,8 +88,12 @@ class Actions:
     def activate(self, launch: Launch) -> dict[str, Any]:
         return {**_named(launch), "status": submit.activate(launch)}
 
-    def deactivate(self, launch: Launch) -> dict[str, Any]:
-        return {**_named(launch), "status": submit.deactivate(launch)}
+    def deactivate(self, launch: Launch, timeout_s: float) -> dict[str, Any]:
+        """Have its spouts stop; with state, until a checkpoint has all that they have emitted, unless that is 0 s."""
+        status, checkpoint = submit.deactivate(launch), None
+        if launch.checkpoints and timeout_s:
+            checkpoint = submit.take_checkpoint(launch, timeout_s=timeout_s)
+        return {**_named(launch), "status": status, "checkpoint": checkpoint}
 
     def restart(self, launch: Launch, container: int | None) -> dict[str, Any]:
         submit.restart(launch, container)
@@ -92,10 +101,17 @@ class Actions:
 
     def kill(self, launch: Launch, *, keep_state: bool, final_s: float | None) -> dict[str, Any]:
         submit.kill(launch, keep_state=keep_state, final_s=final_s)
-        return {**_named(launch), "status": "Killed"}
+        kept = redacted(launch.checkpoints) if keep_state and launch.checkpoints else ""
+        return {**_named(launch), "status": "Killed", "checkpoints": kept}
 
     def update(
-        self, launch: Launch, tasks: Mapping[str, int], containers: int | None, *, timeout_s: float, dry_run: bool
+        self,
+        launch: Launch,
+        tasks: Mapping[str, int],
+        containers: int | None,
+        *,
+        timeout_s: float,
+        dry_run: DryRunFormat | None,
     ) -> dict[str, Any]:
         planned = submit.plan_update(
             launch, tasks, containers, home=self._config.home, config_path=self._config.config_path
@@ -103,7 +119,8 @@ class Actions:
         if planned.changes and not dry_run:
             submit.update(planned, timeout_s=timeout_s)
         status = "Unchanged" if not planned.changes else "Planned" if dry_run else "Updated"
-        return {**_named(launch), "status": status, "changes": planned.changes}
+        plan = _planned(dry_run, planned.logical, planned.after, planned.before) if dry_run else {}
+        return {**_named(launch), "status": status, "changes": planned.changes, **plan}
 
     def update_code(
         self, user: User, launch: Launch, program: Program, *, timeout_s: float, dry_run: bool
@@ -118,7 +135,15 @@ class Actions:
             if planned.changes and not dry_run:
                 submit.update_code(planned, timeout_s=timeout_s)
         status = "Unchanged" if not planned.changes else "Planned" if dry_run else "Updated"
-        return {**_named(launch), "status": status, "changes": planned.changes, "code": planned.after}
+        plan = {"plan": code_values(planned)} if dry_run else {}
+        return {**_named(launch), "status": status, "changes": planned.changes, "code": planned.after, **plan}
+
+    def status(self, cluster: str, role: str, environ: str, name: str) -> dict[str, Any]:
+        """What runs of a topology; `unavailable` says why there is no more, if its Topology Master is silent."""
+        launch = submit.find(self._config.home, cluster, role, environ, name, config_path=self._config.config_path)
+        found, silent = collect_status(launch, now_s=time.time())
+        del found["directory"]  # of the server's machine
+        return {"status": found, "unavailable": str(silent or "")}
 
     def _defined(self, user: User, program: Program, scratch: Path) -> Definition:
         """What a program defines, within what the user may."""
@@ -175,6 +200,17 @@ def _locked(path: Path) -> IO[bytes]:
         file.close()
         raise AlreadyExistsError(f"another API server holds {path}: stop it, or set another HERON_HOME") from None
     return file
+
+
+def _planned(
+    format: DryRunFormat, logical: LogicalPlan, after: PackingPlan, before: PackingPlan | None = None
+) -> dict[str, Any]:
+    """A plan as values or, in another format, as text."""
+    if format is DryRunFormat.JSON:
+        return {"plan": plan_values(after, before=before)}
+    text = io.StringIO()
+    show_plan(logical, after, format, before=before, file=text)
+    return {"shown": text.getvalue()}
 
 
 def _named(launch: Launch) -> dict[str, Any]:

@@ -40,6 +40,23 @@ class Done(BaseModel):
     changes: list[str] = []
     code: str = ""
     """The version of new code."""
+    checkpoint: int | None = None
+    """Of a topology with state that was deactivated: the checkpoint with all that it has emitted."""
+    checkpoints: str = ""
+    """Where the checkpoints of a topology are that was killed without them."""
+    plan: dict[str, Any] | None = None
+    """Of a dry run: the packing plan, and what changes; or the versions of the code."""
+    shown: str = ""
+    """Of a dry run in another format than JSON: the packing plan as text."""
+
+
+class Status(BaseModel):
+    """What runs of a topology."""
+
+    status: dict[str, Any]
+    """As `heron status --json` prints it."""
+    unavailable: str
+    """Why there is no more than files to go by: the Topology Master is silent. Empty: it is not."""
 
 
 class Failed(BaseModel):

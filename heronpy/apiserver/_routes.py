@@ -13,15 +13,16 @@ from fastapi import APIRouter, Depends, Query, Request
 import heronpy
 from heronpy.apiserver._actions import Actions
 from heronpy.apiserver._guard import USER
-from heronpy.apiserver._models import ERRORS, Done, Topology, Version
+from heronpy.apiserver._models import ERRORS, Done, Status, Topology, Version
 from heronpy.apiserver._server import Server
 from heronpy.apiserver._upload import upload
 from heronpy.apiserver._users import User
-from heronpy.cli.parts import parallelism_of
+from heronpy.cli.parts import DryRunFormat, parallelism_of
 from heronpy.config import check_name
-from heronpy.errors import UsageError
+from heronpy.errors import ForbiddenError, UsageError
 from heronpy.runtime import Launch
 from heronpy.sandbox import Program
+from heronpy.submit import CHECKPOINT_TIMEOUT_S
 
 router = APIRouter()
 PROGRAM = {
@@ -47,6 +48,8 @@ def _place(cluster: str, role: str, environment: str, name: str) -> tuple[str, s
 
 TheServer = Annotated[Server, Depends(_server)]
 Place = Annotated[tuple[str, str, str, str], Depends(_place)]
+DryRun = Annotated[bool, Query(description="Only plan it, and change nothing.")]
+Shown = Annotated[DryRunFormat, Query(description="Of a dry run: json answers with values, the others with text.")]
 
 
 @router.get("/api/v1/version", responses=ERRORS)
@@ -79,12 +82,13 @@ async def submit(
     argument: Annotated[list[str] | None, Query(description="For the program; may be repeated.")] = None,
     property: Annotated[list[str] | None, Query(description="KEY=VALUE of the configuration.")] = None,
     deactivated: Annotated[bool, Query(description="Start it paused.")] = False,
-    dry_run: Annotated[bool, Query(description="Only plan it.")] = False,
+    dry_run: DryRun = False,
+    dry_run_format: Shown = DryRunFormat.JSON,
 ) -> Done:
     """Start a topology. The body is its program, as a zip archive; user code runs in a process of its own.
 
-    All or nothing: after an error, or when the connection breaks before the program has come whole, nothing of it
-    is left.
+    All or nothing: after an error, or when the connection breaks before all of the program has arrived, nothing of
+    it is left.
     """
     _place(cluster, role, environment, name or "any")
     user: User = request.scope[USER]
@@ -108,11 +112,20 @@ async def submit(
             role=role,
             environ=environment,
             properties=properties,
-            dry_run=dry_run,
+            dry_run=dry_run_format if dry_run else None,
         )
 
     named = f"{cluster}/{role}/{environment}/{name or ''}"
     return await server.change(request, "submit", role, named, run, program.archive.unlink)
+
+
+@router.get(TOPOLOGY, responses=ERRORS)
+async def status(request: Request, server: TheServer, place: Place) -> Status:
+    """What runs of a topology of the own roles: plan, processes, rates, health."""
+    user: User = request.scope[USER]
+    if not user.may_see(place[1]):
+        raise ForbiddenError(f"user {user.name} may not see topologies of role {place[1]}")
+    return Status(**await server.look(user, lambda: server.actions.status(*place)))
 
 
 @router.delete(TOPOLOGY, responses=ERRORS)
@@ -122,7 +135,9 @@ async def kill(
     place: Place,
     force: Annotated[bool, Query(description="At once, without a last checkpoint.")] = False,
     keep_state: Annotated[bool, Query(description="Leave its checkpoints.")] = False,
-    timeout: Annotated[float, Query(ge=0, le=3600, description="Seconds for a last checkpoint.")] = 60.0,
+    timeout: Annotated[
+        float, Query(ge=0, le=3600, description="Seconds for a last checkpoint.")
+    ] = CHECKPOINT_TIMEOUT_S,
 ) -> Done:
     """End a topology and remove everything of it."""
     actions = server.actions
@@ -146,10 +161,17 @@ async def activate(request: Request, server: TheServer, place: Place) -> Done:
 
 
 @router.post(f"{TOPOLOGY}/deactivate", responses=ERRORS)
-async def deactivate(request: Request, server: TheServer, place: Place) -> Done:
-    """Have its spouts stop."""
+async def deactivate(
+    request: Request,
+    server: TheServer,
+    place: Place,
+    timeout: Annotated[
+        float, Query(ge=0, le=3600, description="Seconds for a checkpoint of all that was emitted; 0: none.")
+    ] = CHECKPOINT_TIMEOUT_S,
+) -> Done:
+    """Have its spouts stop. With state, it answers when a checkpoint has all that they emitted."""
     actions = server.actions
-    run = _acting(actions.deactivate, actions, place)
+    run = _acting(lambda launch: actions.deactivate(launch, timeout), actions, place)
     return await server.change(request, "deactivate", place[1], "/".join(place), run)
 
 
@@ -174,7 +196,8 @@ async def update(
     component_parallelism: Annotated[list[str] | None, Query(description="COMPONENT:N; may be repeated.")] = None,
     container_number: Annotated[int | None, Query(ge=1)] = None,
     timeout: Annotated[float, Query(gt=0, le=3600, description="Seconds that it may take.")] = 120.0,
-    dry_run: bool = False,
+    dry_run: DryRun = False,
+    dry_run_format: Shown = DryRunFormat.JSON,
 ) -> Done:
     """Other numbers of tasks or containers. It happens as a whole or not at all."""
     tasks = parallelism_of(component_parallelism or [])
@@ -182,7 +205,9 @@ async def update(
         raise UsageError("nothing to change: give component_parallelism=COMPONENT:N or container_number=N")
     actions = server.actions
     run = _acting(
-        lambda launch: actions.update(launch, tasks, container_number, timeout_s=timeout, dry_run=dry_run),
+        lambda launch: actions.update(
+            launch, tasks, container_number, timeout_s=timeout, dry_run=dry_run_format if dry_run else None
+        ),
         actions,
         place,
     )
@@ -201,7 +226,7 @@ async def update_code(
     ] = "",
     argument: Annotated[list[str] | None, Query(description="For the program; may be repeated.")] = None,
     timeout: Annotated[float, Query(gt=0, le=3600, description="Seconds that each step may take.")] = 120.0,
-    dry_run: bool = False,
+    dry_run: DryRun = False,
 ) -> Done:
     """Have it run new code, the body, as a zip archive. It is on trial until all tasks have run for some seconds.
 

@@ -24,6 +24,9 @@ AT_ONCE_MAX = 8
 UPLOADS_MAX = 2
 """Programs of one user that come in at once; more wait, and no other user for them."""
 
+LOOKS_MAX = 2
+"""Topologies whose status one user asks for at once; more wait."""
+
 
 class Server:
     """What the routes share."""
@@ -34,6 +37,8 @@ class Server:
         self.audit = AuditLog(config.audit_file, bytes_max=config.audit_bytes_max, files_max=config.audit_files_max)
         self.actions = Actions(config)
         self._uploads: dict[str, asyncio.Semaphore] = {}
+        self._looks: dict[str, asyncio.Semaphore] = {}
+        self._looking = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="apiserver-look")
         # Threads of their own: actions wait for clusters, and would take those of read requests.
         self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="apiserver-action")
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
@@ -41,6 +46,11 @@ class Server:
     def uploads(self, user: User) -> asyncio.Semaphore:
         """To be held while a program of a user comes in."""
         return self._uploads.setdefault(user.name, asyncio.Semaphore(UPLOADS_MAX))
+
+    async def look(self, user: User, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Ask a topology something for a user. It may be silent, which takes time: a user waits for few at once."""
+        async with self._looks.setdefault(user.name, asyncio.Semaphore(LOOKS_MAX)):
+            return await asyncio.get_running_loop().run_in_executor(self._looking, function)
 
     async def change(
         self,
@@ -94,6 +104,7 @@ class Server:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._running:
             await asyncio.wait(self._running)
+        self._looking.shutdown(wait=False, cancel_futures=True)
         self.actions.close()
 
     def _audited(self, about: dict[str, Any], function: Callable[[], dict[str, Any]]) -> dict[str, Any]:

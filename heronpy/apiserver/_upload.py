@@ -1,4 +1,4 @@
-"""A program on its way in: counted, bounded in time, and gone again unless it has come whole."""
+"""A program on its way in: counted, bounded in time, and removed again unless all of it has arrived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: 
 
     Raises:
         TooLargeError: by what it says itself, before any of it is read, or by what comes.
-        UsageError: there is none, or it does not come whole.
+        UsageError: there is none, or not all of it arrives.
         UnavailableError: it takes too long.
         StateError: it cannot be written.
     """

@@ -44,7 +44,7 @@ class Access(IntEnum):
     """What a user may do; each may do what those before it may."""
 
     READ = 1
-    """See what runs."""
+    """List topologies, and see the status of those of the user's own roles."""
     SUBMIT = 2
     """Submit, change and kill topologies of the user's own roles, with `topology.*` and the engine's tuning keys."""
     ADMIN = 3
@@ -65,6 +65,10 @@ class User:
     def may_change(self, role: str) -> bool:
         """Whether the user may submit, change and kill topologies of a role."""
         return self.access is Access.ADMIN or (self.access is Access.SUBMIT and role in self.roles)
+
+    def may_see(self, role: str) -> bool:
+        """Whether the user may see the status of topologies of a role."""
+        return self.access is Access.ADMIN or role in self.roles
 
 
 class Users:

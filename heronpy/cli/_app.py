@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import gc
 import importlib
 import inspect
@@ -22,6 +23,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
+from heronpy.cli._options import SERVICE_URL_ENV
 from heronpy.errors import HeronError, UsageError, UserCodeError, nearest
 
 VERBS = {
@@ -57,6 +59,12 @@ VERBS = {
 }
 """Every verb, and the module with the function of that name."""
 
+NEEDS_ACCESS = (
+    *("top", "metrics", "checkpoints", "checkpoint", "state", "components", "logical-plan", "physical-plan", "logs"),
+    *("log-level", "stacks", "memory", "files", "tls"),
+)
+"""The verbs for topologies that an API server does not have."""
+
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
@@ -91,11 +99,28 @@ class Verbs(TyperGroup):
                     raise
                 return None  # this installation comes without the verb
             function = getattr(module, name.replace("-", "_"))
+            if self.verbs is VERBS and name in NEEDS_ACCESS:
+                function = _needs_access(name, function)
             command = _command(name, function, getattr(module, "SETTINGS", {}).get(name, {}))
             # Given in full, because what is derived from the docstring is cut at 45 characters.
             command.short_help = command.short_help or _summary(function)
             self.commands[name] = command
         return self.commands[name]
+
+
+def _needs_access(name: str, function: Any) -> Any:
+    """A verb that is refused where an API server is meant: it would look for another topology of the same name here."""
+
+    @functools.wraps(function)
+    def verb(*args: Any, **options: Any) -> Any:
+        if os.environ.get(SERVICE_URL_ENV):
+            raise UsageError(
+                f"`heron {name}` does not work through an API server: run it where the cluster can be reached, without "
+                f"{SERVICE_URL_ENV}"
+            )
+        return function(*args, **options)
+
+    return verb
 
 
 def _summary(function: Any) -> str:

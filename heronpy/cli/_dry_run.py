@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from heronpy.cli._plan_changes import ADDED, MOVED, REMOVED, Section, changed, sections
 from heronpy.config import MIB
 from heronpy.plan import LogicalPlan, PackingPlan, Resources
+
+if TYPE_CHECKING:
+    from heronpy.submit import CodeUpdate
 
 _MARKS = {ADDED: "+", REMOVED: "-", MOVED: ">", "": " "}
 _STYLES = {ADDED: "bold green", REMOVED: "red strike", MOVED: "yellow"}
@@ -24,22 +27,50 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-def show(logical: LogicalPlan, after: PackingPlan, format: Format, *, before: PackingPlan | None = None) -> None:
-    """Print a plan and, if there is one before it, only the containers that change and how."""
-    found = sections(before, after)
+def show(
+    logical: LogicalPlan,
+    after: PackingPlan,
+    format: Format,
+    *,
+    before: PackingPlan | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """Print a plan, by default to stdout; if there is one before it, only the containers that change and how."""
     if format is Format.JSON:
-        values = as_json(after)
-        print(json.dumps(values if before is None else {**values, "changes": changed(found)}, indent=2))
+        print(json.dumps(plan_values(after, before=before), indent=2), file=file)
         return
+    found = sections(before, after)
     shown = [section for section in found if before is None or section.changes]
     heading = _heading(logical.name, after, unchanged=len(found) - len(shown))
     if format is Format.RAW:
-        print("\n".join([*heading, *_raw(shown)]))
+        print("\n".join([*heading, *_raw(shown)]), file=file)
     else:
-        _tables(logical, heading, shown, differs=before is not None, colored=format is Format.COLORED_TABLE)
+        colored = format is Format.COLORED_TABLE
+        _tables(logical, heading, shown, differs=before is not None, colored=colored, file=file)
 
 
-def as_json(plan: PackingPlan) -> dict[str, Any]:
+def show_planned(done: Mapping[str, Any]) -> None:
+    """Print what an API server has answered to a dry run: values, or text if that was asked for."""
+    plan, shown = done.get("plan"), str(done.get("shown", ""))  # an older server has neither
+    print(json.dumps(plan, indent=2) if plan is not None else shown.rstrip("\n"))
+
+
+def plan_values(after: PackingPlan, *, before: PackingPlan | None = None) -> dict[str, Any]:
+    """A plan as plain values and, if there is one before it, with what changes."""
+    values = _as_json(after)
+    return values if before is None else {**values, "changes": changed(sections(before, after))}
+
+
+def code_values(planned: CodeUpdate) -> dict[str, Any]:
+    """What new code changes, as plain values."""
+    return {
+        "topology": planned.launch.topology,
+        "code": {"before": planned.before, "after": planned.after},
+        "changes": planned.changes,
+    }
+
+
+def _as_json(plan: PackingPlan) -> dict[str, Any]:
     """The packing plan as Heron's tools show it: cpu in cores, ram and disk in bytes."""
     return {
         "id": plan.id,
@@ -99,10 +130,18 @@ def _raw(found: list[Section]) -> Iterator[str]:
             )
 
 
-def _tables(logical: LogicalPlan, heading: list[str], found: list[Section], *, differs: bool, colored: bool) -> None:
+def _tables(
+    logical: LogicalPlan,
+    heading: list[str],
+    found: list[Section],
+    *,
+    differs: bool,
+    colored: bool,
+    file: TextIO | None,
+) -> None:
     from rich.console import Console
 
-    console = Console(force_terminal=colored or None, no_color=not colored, highlight=False, width=500)
+    console = Console(file=file, force_terminal=colored or None, no_color=not colored, highlight=False, width=500)
     for line in heading:
         console.print(line, soft_wrap=True, markup=False)
     for section in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,8 +38,11 @@ def kill(
     if service_url:
         from heronpy.cli._service import Service
 
-        Service.at(service_url).act(words, "kill", force=force, timeout=timeout, keep_state=keep_state)
+        _refuse_configuration(service_url, config_path, config_property)
+        done = Service.at(service_url).act(words, "kill", force=force, timeout=timeout, keep_state=keep_state)
         print(f"killed {words[-1]}")
+        if done.get("checkpoints"):
+            print(f"its checkpoints are left in {done['checkpoints']}")
         return
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
@@ -59,6 +63,7 @@ def activate(
     if service_url:
         from heronpy.cli._service import Service
 
+        _refuse_configuration(service_url, config_path, config_property)
         Service.at(service_url).act(words, "activate")
         print(f"activated {words[-1]}")
         return
@@ -79,8 +84,11 @@ def deactivate(
     if service_url:
         from heronpy.cli._service import Service
 
-        Service.at(service_url).act(words, "deactivate")
+        _refuse_configuration(service_url, config_path, config_property)
+        done = Service.at(service_url).act(words, "deactivate", timeout=timeout)
         print(f"deactivated {words[-1]}")
+        if done.get("checkpoint") is not None:
+            print(f"checkpoint {done['checkpoint']} has all that was emitted")
         return
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
     submit.deactivate(launch)
@@ -103,6 +111,7 @@ def restart(
     if service_url:
         from heronpy.cli._service import Service
 
+        _refuse_configuration(service_url, config_path, config_property)
         *which, container = words if len(words) == 3 else [*words, ""]
         if container and not container.isdecimal():
             raise UsageError(f"CONTAINER must be a number, not {container!r}")
@@ -121,3 +130,9 @@ def restart(
     for line in submit.restart(launch, None if text is None else int(text)):
         print(line, file=sys.stderr)
     print(f"restarted {launch.topology}" if text is None else f"restarted container {text} of {launch.topology}")
+
+
+def _refuse_configuration(service_url: str, config_path: Path | None, config_property: list[str] | None) -> None:
+    from heronpy.cli._service import refuse
+
+    refuse(service_url, {"--config-path": config_path, "--config-property": config_property})

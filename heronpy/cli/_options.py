@@ -11,6 +11,8 @@ import typer
 
 from heronpy.errors import ConfigError, UsageError
 
+SERVICE_URL_ENV = "HERON_SERVICE_URL"
+
 
 def home() -> Path:
     """The directory of everything that `heron` keeps: $HERON_HOME, or ~/.heron. It need not exist yet.
@@ -81,7 +83,7 @@ ServiceUrl = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        envvar="HERON_SERVICE_URL",
+        envvar=SERVICE_URL_ENV,
         help="Have the API server at this URL do it (heron apiserver).",
         show_default=False,
         show_envvar=False,

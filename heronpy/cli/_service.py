@@ -1,4 +1,4 @@
-"""`--service-url`: the verbs through an API server, for who has no access to the cluster.
+"""`--service-url`: the verbs through an API server, for users who have no access to the cluster.
 
 The token is in the file that HERON_SERVICE_TOKEN_FILE names, or in `service.token` below HERON_HOME, readable by its
 owner alone. HERON_SERVICE_CA_FILE names the authority of the server's certificate, if the system does not know it.
@@ -29,7 +29,7 @@ from heronpy.submit import default_role
 
 TOKEN_FILE_ENV = "HERON_SERVICE_TOKEN_FILE"
 CA_FILE_ENV = "HERON_SERVICE_CA_FILE"
-ANSWER_BYTES_MAX = 4 << 20
+ANSWER_BYTES_MAX = 64 << 20  # a plan of 100,000 tasks
 _TOKEN_BYTES_MAX = 4096
 _TIMEOUT_S = 600.0
 _NOT_PACKED = frozenset(("__pycache__", ".git", ".hg", ".svn", ".venv", "node_modules"))
@@ -73,14 +73,18 @@ class Service:
 
     def act(self, words: Sequence[str], verb: str, *, body: IO[bytes] | None = None, **query: Any) -> dict[str, Any]:
         """Have a verb done to the topology of `CLUSTER[/ROLE[/ENV]] NAME`: `kill`, or what is behind its path."""
-        if len(words) != 2:
-            raise UsageError("with --service-url, a topology is named as CLUSTER[/ROLE[/ENV]] NAME")
-        place = Place.parse(words[0])
-        names = (place.cluster, place.role or default_role(), place.environ or "default", words[1])
-        path = "/".join(quote(name, safe="") for name in names)
         if verb == "kill":
-            return self.call("DELETE", f"topologies/{path}", query)
-        return self.call("POST", f"topologies/{path}/{verb}", query, body)
+            return self.call("DELETE", _path(words), query)
+        return self.call("POST", f"{_path(words)}/{verb}", query, body)
+
+    def topologies(self) -> list[dict[str, Any]]:
+        """All topologies that were submitted through the server."""
+        found: list[dict[str, Any]] = self._ask("GET", "topologies", {}, None, list)
+        return found
+
+    def status(self, words: Sequence[str]) -> dict[str, Any]:
+        """The status of a topology, and why there is no more, if its Topology Master is silent."""
+        return self.call("GET", _path(words), {})
 
     def call(self, method: str, path: str, query: Mapping[str, Any], body: IO[bytes] | None = None) -> dict[str, Any]:
         """Ask the server.
@@ -89,6 +93,10 @@ class Service:
             UnavailableError: it does not answer, or not as such a server.
             HeronError: what it refuses with.
         """
+        found: dict[str, Any] = self._ask(method, path, query, body, dict)
+        return found
+
+    def _ask(self, method: str, path: str, query: Mapping[str, Any], body: IO[bytes] | None, answer: type) -> Any:
         parts = urlsplit(self.url)
         given = {key: value for key, value in query.items() if value or (value is not False and value == 0)}
         text = urlencode({k: "true" if v is True else v for k, v in given.items()}, doseq=True)
@@ -98,7 +106,7 @@ class Service:
         connection = self._connection(parts.scheme, str(parts.hostname), parts.port)
         try:
             target = f"{parts.path.rstrip('/')}/api/v1/{path}{'?' if text else ''}{text}"
-            answer, data = _exchange(connection, method, target, body, headers)
+            status, data = _exchange(connection, method, target, body, headers)
         except (OSError, http.client.HTTPException) as e:
             why = e.verify_message if isinstance(e, ssl.SSLCertVerificationError) else str(e) or type(e).__name__
             raise UnavailableError(f"the API server at {self.url} does not answer: {why}") from e
@@ -106,12 +114,12 @@ class Service:
             connection.close()
         try:
             values = json.loads(data)
-            if answer < 300 and isinstance(values, dict):
+            if status < 300 and isinstance(values, answer):
                 return values
             message = str(values["message"])
         except (ValueError, LookupError, TypeError):
-            raise UnavailableError(f"what is at {self.url} is not an API server: it answers {answer}") from None
-        raise _error(values, message, answer)
+            raise UnavailableError(f"what is at {self.url} is not an API server: it answers {status}") from None
+        raise _error(values, message, status)
 
     def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
         if scheme == "http":
@@ -121,6 +129,17 @@ class Service:
         except OSError as e:
             raise ConfigError(f"{CA_FILE_ENV} cannot be read: {e.strerror or e}") from e
         return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context)
+
+
+def refuse(url: str, given: Mapping[str, object]) -> None:
+    """Refuse options that only work without an API server, if there is one.
+
+    Raises:
+        UsageError: names the first that is given.
+    """
+    option = next((option for option, value in given.items() if value), "")
+    if url and option:
+        raise UsageError(f"{option} does not work through an API server (--service-url): leave one of them out")
 
 
 def submit(
@@ -134,6 +153,7 @@ def submit(
     name: str | None,
     deactivated: bool,
     dry_run: bool,
+    dry_run_format: str,
 ) -> dict[str, Any]:
     """Send a program to an API server, and have it started there. The program does not run here."""
     service = Service.at(url)
@@ -151,6 +171,7 @@ def submit(
             "name": name,
             "deactivated": deactivated,
             "dry_run": dry_run,
+            "dry_run_format": dry_run_format if dry_run else None,
         }
         return service.call("POST", "topologies", query, archive)
 
@@ -218,6 +239,14 @@ def _root_of(path: Path, class_name: str) -> tuple[Path, str]:
             root = path.parents[length - 1]
             return root, path.relative_to(root).as_posix()
     return path.parent, path.name
+
+
+def _path(words: Sequence[str]) -> str:
+    if len(words) != 2:
+        raise UsageError("through an API server (--service-url), a topology is named as CLUSTER[/ROLE[/ENV]] NAME")
+    place = Place.parse(words[0])
+    names = (place.cluster, place.role or default_role(), place.environ or "default", words[1])
+    return "/".join(("topologies", *(quote(name, safe="") for name in names)))
 
 
 def _exchange(

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
 from heronpy.cli._target import Place, resolve, revive
+from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch
 
 HEALTH_STYLES = {"healthy": "green", "starting": "yellow", "degraded": "yellow", "unhealthy": "red"}
 VALUE_MAX = 100
 """Characters of a value of the configuration; --json has all of them."""
+_ROW = ("name", "cluster", "role", "environment", "trouble")
+"""Of a topology, as an API server lists it."""
 WIDTH = 500
 """Tables are as wide as what is in them: what is cut or wrapped within columns can be neither read nor grepped."""
 
@@ -26,32 +31,54 @@ def topologies(
     ] = None,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """List the topologies that were submitted and not killed."""
-    from heronpy.submit import listed
-
     place = Place.parse(cluster) if cluster else None
-    found = [
-        one
-        for one in listed(
-            home(),
-            place.cluster if place else None,
-            properties=read_properties(config_property or []),
-            config_path=config_path,
-        )
-        if place is None or (place.role in (None, one.launch.role) and place.environ in (None, one.launch.environ))
-    ]
+    if service_url:
+        from heronpy.cli._service import Service, refuse
+
+        refuse(service_url, {"--config-path": config_path, "--config-property": config_property})
+        rows = [_Row(*(one[key] for key in _ROW)) for one in Service.at(service_url).topologies()]
+    else:
+        rows = list(_rows(place.cluster if place else None, config_path, read_properties(config_property or [])))
+    found = [row for row in rows if place is None or row.is_at(place)]
     if not found:
         print("no topology runs")
         return
-    width = max(len(one.launch.topology) for one in found)
-    for one in found:
+    width = max(len(row.name) for row in found)
+    for row in found:
+        if row.launch is not None and not row.trouble:
+            revive(row.launch)
+        trouble = f"  ({row.trouble}: `heron kill` removes what is left)" if row.trouble else ""
+        print(f"{row.name:<{width}}  {row.cluster}/{row.role}/{row.environ}{trouble}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A topology of the list."""
+
+    name: str
+    cluster: str
+    role: str
+    environ: str
+    trouble: str
+    launch: Launch | None = None
+    """Of one that was not asked of an API server."""
+
+    def is_at(self, place: Place) -> bool:
+        return (
+            self.cluster == place.cluster and place.role in (None, self.role) and place.environ in (None, self.environ)
+        )
+
+
+def _rows(cluster: str | None, config_path: Path | None, properties: dict[str, Any]) -> Iterator[_Row]:
+    from heronpy.submit import listed
+
+    for one in listed(home(), cluster, properties=properties, config_path=config_path):
         launch = one.launch
-        if not one.trouble:
-            revive(launch)
-        trouble = f"  ({one.trouble}: `heron kill` removes what is left)" if one.trouble else ""
-        print(f"{launch.topology:<{width}}  {launch.cluster}/{launch.role}/{launch.environ}{trouble}")
+        yield _Row(launch.topology, launch.cluster, launch.role, launch.environ, one.trouble, launch)
 
 
 def status(
@@ -63,9 +90,20 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """Show the plan, the processes and the rates of a topology."""
+    if service_url:
+        from heronpy.cli._service import Service, refuse
+
+        here = {"--config": config, "--config-path": config_path, "--config-property": config_property}
+        refuse(service_url, here)
+        answer = Service.at(service_url).status(words)
+        print(json.dumps(answer["status"], indent=2)) if as_json else _print(answer["status"])
+        if answer["unavailable"]:
+            raise UnavailableError(answer["unavailable"])
+        return
     from heronpy.cli._status import collect
 
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from heronpy.cli._dry_run import Format
+from heronpy.cli._dry_run import Format, show_planned
 from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, path_given, read_properties
 from heronpy.cli._target import Place
 from heronpy.errors import HeronError, NoTopologyError, UsageError
@@ -140,11 +140,10 @@ def submit(
             "--from": start_from is not None,
             "--wait": wait,
             "--requirements": requirements,
+            "--config-path": config_path,
+            "--secret": secret,
         }
-        here["--secret"] = secret
-        for option, given in here.items():
-            if given:
-                raise UsageError(f"{option} does not work with --service-url: leave one of them out")
+        _service.refuse(service_url, here)
         flags = {"topology.state.allow.empty": allow_empty_state, "topology.state.allow.dropped": allow_dropped_state}
         extra = [f"{key}=true" for key, given in flags.items() if given]
         done = _service.submit(
@@ -157,9 +156,12 @@ def submit(
             name=name,
             deactivated=deploy_deactivated,
             dry_run=dry_run,
+            dry_run_format=dry_run_format,
         )
-        what = f"{done['name']} to {done['cluster']}/{done['role']}/{done['environment']}"
-        print(f"would submit {what}, {done['containers']} containers" if dry_run else f"submitted {what}")
+        if dry_run:
+            show_planned(done)
+        else:
+            print(f"submitted {done['name']} to {done['cluster']}/{done['role']}/{done['environment']}")
         return
     properties = read_properties(config_property or [])
     if allow_empty_state:

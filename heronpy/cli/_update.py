@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heronpy import submit
-from heronpy.cli._dry_run import Format, show
+from heronpy.cli._dry_run import Format, code_values, show, show_planned
 from heronpy.cli._options import (
     ConfigPath,
     ConfigProperty,
@@ -76,20 +77,24 @@ def update(
     code has begun with. Without checkpoints, containers are restarted one after the other.
     """
     tasks = parallelism_of(component_parallelism or [])
+    if service_url:
+        from heronpy.cli._service import refuse
+
+        here = {"--requirements": requirements, "--config-path": config_path, "--config-property": config_property}
+        refuse(service_url, here)
     if code:
         given = {"--component-parallelism": tasks, "--containers": containers is not None}
         if other := next((option for option, value in given.items() if value), ""):
             raise UsageError(f"{other} does not work with --code: change one after the other")
+        shown = dry_run_format if dry_run else None
         if service_url:
-            if requirements is not None:
-                raise UsageError("--requirements does not work with --service-url")
-            _update_code_there(service_url, words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run)
+            _update_code_there(service_url, words, code, class_name, arg or [], timeout_s=timeout, shown=shown)
             return
         properties = read_properties(config_property or [])
         if requirements is not None:
             properties["heron.package.requirements"] = str(requirements.absolute())
         where = {"config_path": config_path, "properties": properties}
-        _update_code(words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run, **where)
+        _update_code(words, code, class_name, arg or [], timeout_s=timeout, shown=shown, **where)
         return
     of_code = {"--class": class_name != "-", "--arg": arg, "--requirements": requirements}
     if other := next((option for option, value in of_code.items() if value), ""):
@@ -106,18 +111,23 @@ def update(
             container_number=containers,
             timeout=timeout,
             dry_run=dry_run,
+            dry_run_format=dry_run_format if dry_run else None,
         )
-        print("\n".join(done["changes"]) or f"nothing to change: {words[-1]} has that already")
+        if not (dry_run and dry_run_format is Format.JSON):
+            print("\n".join(done["changes"]) or f"nothing to change: {words[-1]} has that already")
+        if dry_run and (done["changes"] or dry_run_format is Format.JSON):
+            show_planned(done)
         if done["status"] == "Updated":
             print(f"updated {words[-1]}")
         return
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties)
     planned = submit.plan_update(launch, tasks, containers, home=home(), properties=properties, config_path=config_path)
-    if not planned.changes:
+    as_json = dry_run and dry_run_format is Format.JSON
+    if not planned.changes and not as_json:
         print(f"nothing to change: {launch.topology} has that already")
         return
-    if not (dry_run and dry_run_format is Format.JSON):
+    if not as_json:
         print("\n".join(planned.changes))
     if dry_run:
         show(planned.logical, planned.after, dry_run_format, before=planned.before)
@@ -128,28 +138,51 @@ def update(
 
 
 def _update_code(
-    words: list[str], file: str, class_name: str, args: list[str], *, timeout_s: float, dry_run: bool, **where: Any
+    words: list[str],
+    file: str,
+    class_name: str,
+    args: list[str],
+    *,
+    timeout_s: float,
+    shown: Format | None,
+    **where: Any,
 ) -> None:
+    """Update the code; with a format of a dry run only print what would change."""
     from heronpy import loader
 
     launch, _ = resolve(words, home=home(), **where)
     definition = loader.define(file, class_name, args, name=launch.topology)
     planned = submit.plan_code_update(launch, definition, home=home(), **where)
+    if shown is Format.JSON:
+        print(json.dumps(code_values(planned), indent=2))
+        return
     if not planned.changes:
         print(f"nothing to change: {launch.topology} runs code {planned.after} already")
         return
     print("\n".join(planned.changes))
-    if dry_run:
+    if shown is not None:
         return
     began_s = time.monotonic()
     version = submit.update_code(planned, timeout_s=timeout_s, on_step=lambda step: print(f"{step} …", file=sys.stderr))
     print(f"{launch.topology} runs code {version} after {time.monotonic() - began_s:.1f} s")
 
 
-def _update_code_there(url: str, words: list[str], file: str, class_name: str, args: list[str], **how: Any) -> None:
+def _update_code_there(
+    url: str,
+    words: list[str],
+    file: str,
+    class_name: str,
+    args: list[str],
+    *,
+    timeout_s: float,
+    shown: Format | None,
+) -> None:
     from heronpy.cli._service import update_code
 
-    done = update_code(url, words, file, class_name, args, **how)
+    done = update_code(url, words, file, class_name, args, timeout_s=timeout_s, dry_run=shown is not None)
+    if shown is Format.JSON:
+        show_planned(done)
+        return
     print("\n".join(done["changes"]) or f"nothing to change: {words[-1]} runs code {done['code']} already")
     if done["status"] == "Updated":
         print(f"{words[-1]} runs code {done['code']}")

@@ -2,6 +2,7 @@
 
 from heronpy.cli._containers import remote_containers
 from heronpy.cli._dry_run import Format as DryRunFormat
+from heronpy.cli._dry_run import code_values, plan_values
 from heronpy.cli._dry_run import show as show_plan
 from heronpy.cli._durations import seconds as seconds_of
 from heronpy.cli._follow import Follower
@@ -62,6 +63,7 @@ __all__ = [
     "check_column",
     "checkpoints_line",
     "checkpoints_of",
+    "code_values",
     "collect_status",
     "columns_for",
     "component_status",
@@ -80,6 +82,7 @@ __all__ = [
     "pack_program",
     "parallelism_of",
     "plan_stages",
+    "plan_values",
     "read_properties",
     "readable_line",
     "remote_containers",

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -68,6 +69,13 @@ class ApiServer:
     def audited(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.home / "apiserver.audit.jsonl").read_text().splitlines()]
 
+    def run(self, *args: str) -> str:
+        """What a command prints that is run on the server's machine."""
+        environment = {**os.environ, "HERON_HOME": str(self.home)}
+        done = subprocess.run([*HERON, *args], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
@@ -124,6 +132,11 @@ def left(server: ApiServer) -> list[str]:
     return sorted(path.name for path in below)
 
 
+def without_id(text: str) -> str:
+    """A plan without the id of its topology, which every dry run makes anew."""
+    return re.sub(r"Words-[0-9a-f-]{36}", "Words-…", text)
+
+
 def states(server: ApiServer) -> Sequence[Path]:
     return [path for path in (server.home / "state").rglob("Words*") if path.is_file()]
 
@@ -133,9 +146,13 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
 ) -> None:
     ada = Client(tmp_path, server, "ada")
     place = "local/ada/default"
-    code, said, _ = ada.run("submit", "--dry-run", place, str(program), "Words")
-    assert (code, said) == (0, f"would submit Words to {place}, 1 containers\n")
+    for format in ("table", "raw", "json"):
+        dry = ("submit", "--dry-run", "--dry-run-format", format, place, str(program), "Words")
+        code, said, error = ada.run(*dry)
+        assert (code, without_id(said)) == (0, without_id(server.run(*dry))), error
+        assert "numbers" in said
     assert left(server) == []
+    assert ada.run("topologies") == (0, "no topology runs\n", "")
     assert ada.run("submit", place, str(program), "Words") == (0, f"submitted Words to {place}\n", "")
     code, _, said = ada.run("submit", place, str(program), "Words")
     assert (code, said.count("\n"), "already running" in said) == (4, 1, True)
@@ -149,9 +166,34 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
             raise AssertionError(str(e)) from e
 
     eventually_sync(runs)
+    reader = Client(tmp_path, server, "reader")
+    assert reader.run("topologies", "local/ada") == (0, f"Words  {place}\n", "")
+    assert reader.run("topologies", "local/eve") == (0, "no topology runs\n", "")
+    code, said, error = reader.run("status", place, "Words")
+    assert (code, "RUNNING" in said, "printed" in said, str(server.home) in said) == (0, True, True, False), error
+    code, said, error = reader.run("status", "--json", place, "Words")
+    assert (code, json.loads(said)["topology"], str(server.home) in said) == (0, "Words", False), error
+    code, _, error = reader.run("logs", place, "Words")
+    assert (code, "does not work through an API server" in error, error.count("\n")) == (2, True, 1)
+    code, _, error = reader.run("kill", place, "Words")
+    assert (code, "may not kill" in error) == (8, True)
     assert ada.run("deactivate", place, "Words")[:2] == (0, "deactivated Words\n")
     assert ada.run("activate", place, "Words")[:2] == (0, "activated Words\n")
     assert ada.run("restart", place, "Words", "1")[:2] == (0, "restarted container 1 of Words\n")
+    for format in ("table", "raw", "json"):
+        dry = (
+            "update",
+            "--dry-run",
+            "--dry-run-format",
+            format,
+            "--component-parallelism",
+            "printed:2",
+            place,
+            "Words",
+        )
+        code, said, error = ada.run(*dry)
+        assert (code, said) == (0, server.run(*dry)), error
+        assert ("added" in said, "printed" in said) == (True, True)
     code, said, error = ada.run("update", "--component-parallelism", "printed:2", "--containers", "1", place, "Words")
     assert (code, said) == (0, "printed: 1 → 2 tasks\nupdated Words\n"), error
     before = submit.plans(launch)[1]
@@ -160,6 +202,10 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
     (tmp_path / "helper.py").write_text("NUMBER = 2\n")
     code, said, error = ada.run(*new_code, "--dry-run")
     assert (code, said.startswith(f"code: {launch.code} → ")) == (0, True), error
+    code, said, error = ada.run(*new_code, "--dry-run", "--dry-run-format", "json")
+    assert (code, json.loads(said)["code"]["before"]) == (0, launch.code), error
+    direct = json.loads(server.run(*new_code, "--dry-run", "--dry-run-format", "json"))
+    assert (direct.keys(), direct["code"]["before"]) == (json.loads(said).keys(), launch.code)
     assert submit.plans(launch)[1] == before
     code, said, error = ada.run(*new_code)
     assert (code, said.splitlines()[-1][:21]) == (0, "Words runs code " + said.splitlines()[-1][16:21]), error
@@ -269,6 +315,23 @@ def test_a_topology_of_the_servers_machine_does_not_have_its_environment(tmp_pat
             True,
         )
         assert root.run("kill", "--force", place, "Words")[0] == 0
+
+
+def test_a_topology_with_state_is_paused_and_killed_with_a_last_checkpoint(
+    server: ApiServer, program: Path, tmp_path: Path
+) -> None:
+    place, ada = "local/ada/default", Client(tmp_path, server, "ada")
+    stateful = ("topology.reliability.mode=EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts=true")
+    words = [word for each in stateful for word in ("--config-property", each)]
+    code, _, error = ada.run("submit", *words, place, str(program), "Words")
+    assert code == 0, error
+    launch = submit.find(server.home, "local", "ada", "default", "Words")
+    eventually_sync(lambda: assert_some([*filter(None, [submit.status(launch).ready])]), within_s=120.0)
+    code, said, error = ada.run("deactivate", place, "Words")
+    assert (code, said.splitlines()[0], "has all that was emitted" in said) == (0, "deactivated Words", True), error
+    assert ada.run("deactivate", "--timeout", "0", place, "Words") == (0, "deactivated Words\n", "")
+    code, said, error = ada.run("kill", "--keep-state", place, "Words")
+    assert (code, said) == (0, f"killed Words\nits checkpoints are left in {launch.checkpoints}\n"), error
 
 
 def test_a_submission_that_is_cut_in_the_middle_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:

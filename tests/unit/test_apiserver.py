@@ -21,7 +21,7 @@ import pytest
 
 from heronpy.apiserver import Access, ApiServerApp, ApiServerConfig, Users, add_user, create_app
 from heronpy.cli.parts import Service, pack_program
-from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError
+from heronpy.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
 from heronpy.testing import eventually
 
 TOPOLOGY = "/api/v1/topologies/local/ada/default/words"
@@ -149,6 +149,20 @@ async def test_who_may_what(http: httpx.AsyncClient, tokens: dict[str, str], con
     assert mine[0]["topology"] == "local/eve/default/words"
     assert not any(token in config.audit_file.read_text() for token in tokens.values())
     assert config.audit_file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_status_of_a_topology_is_for_users_of_its_role(
+    http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig
+) -> None:
+    for name, path, status in (
+        ("reader", TOPOLOGY, 404),  # there is none
+        ("reader", TOPOLOGY.replace("/ada/", "/eve/"), 403),
+        ("ada", TOPOLOGY.replace("/ada/", "/eve/"), 403),
+        ("root", TOPOLOGY.replace("/ada/", "/eve/"), 404),
+    ):
+        answer = await http.get(path, headers=bearer(tokens[name]))
+        assert (name, path, answer.status_code) == (name, path, status), answer.text
+    assert audited(config) == []
 
 
 async def test_what_makes_no_sense_is_one_line(http: httpx.AsyncClient, tokens: dict[str, str]) -> None:
@@ -281,6 +295,7 @@ async def test_a_server_that_stops_ends_what_it_has_begun(config: ApiServerConfi
 async def test_the_schema_says_how_to_authenticate(http: httpx.AsyncClient) -> None:
     schema = (await http.get("/openapi.json")).json()
     assert schema["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert "get" in schema["paths"]["/api/v1/topologies/{cluster}/{role}/{environment}/{name}"]
     for path in ("/api/v1/topologies", "/api/v1/topologies/{cluster}/{role}/{environment}/{name}/code"):
         assert "application/zip" in schema["paths"][path]["post"]["requestBody"]["content"]
     assert {"401", "403"} <= set(schema["paths"]["/api/v1/topologies"]["post"]["responses"])
@@ -392,6 +407,22 @@ def test_what_is_zero_is_sent_and_what_is_not_given_is_not() -> None:
         )
         thread.join()
     assert asked == [f"{TOPOLOGY}?timeout=0.0&keep_state=true"]
+
+
+def test_what_a_user_may_not_do_has_an_exit_code_of_its_own() -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            self.send_response(403)
+            self.end_headers()
+            self.wfile.write(b'{"message": "user eve may not kill", "error": "ForbiddenError"}')
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(ForbiddenError, match="may not kill") as error:
+            Service(f"http://127.0.0.1:{server.server_port}", "token").act(["local/ada", "words"], "kill")
+        thread.join()
+    assert error.value.exit_code == 8
 
 
 class TestPackProgram:

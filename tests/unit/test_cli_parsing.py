@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.cli import run
 from heronpy.cli.parts import Place, end_options, read_properties, resolve_target, shown_duration
 from heronpy.errors import NotFoundError, UsageError
 
@@ -105,3 +106,44 @@ def test_a_short_command_waits_for_no_import_that_it_does_not_need() -> None:
     ).stdout
     assert loaded.startswith("heronpy ")
     assert not {"grpc", "kazoo", "numpy", "rich", "yaml", "heronpy.api"} & set(loaded.split())
+
+
+@pytest.mark.parametrize("verb", ["logs", "metrics", "stacks", "physical-plan"])
+def test_what_an_api_server_does_not_have_is_refused_where_one_is_meant(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HERON_SERVICE_URL", "https://heron.example")
+    assert run([verb, "local/ada", "Words"]) == 2
+    assert f"`heron {verb}` does not work through an API server" in capsys.readouterr().err
+    assert run([verb, "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--config-path", ("submit", "--config-path", "/nonexistent", "local", "words.py", "Words")),
+        ("--config-path", ("update", "--config-path", "/nonexistent", "--containers", "2", "local", "Words")),
+        ("--config-property", ("update", "--config-property", "a=b", "--code", "words.py", "local", "Words")),
+        ("--requirements", ("update", "--requirements", "r.txt", "--code", "words.py", "local", "Words")),
+        ("--config-property", ("kill", "--config-property", "a=b", "local", "Words")),
+        ("--config-path", ("deactivate", "--config-path", "/nonexistent", "local", "Words")),
+        ("--config-path", ("activate", "--config-path", "/nonexistent", "local", "Words")),
+        ("--config-path", ("restart", "--config-path", "/nonexistent", "local", "Words")),
+        ("--config-path", ("topologies", "--config-path", "/nonexistent")),
+        ("--config", ("status", "--config", "local", "Words")),
+    ],
+)
+def test_no_option_is_dropped_on_the_way_to_an_api_server(
+    option: str,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    token = tmp_path / "service.token"
+    token.touch(0o600)
+    token.write_text("token\n")
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setenv("HERON_SERVICE_URL", "http://127.0.0.1:1")
+    assert run(words) == 2
+    assert f"{option} does not work through an API server" in capsys.readouterr().err
