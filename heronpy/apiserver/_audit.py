@@ -1,12 +1,13 @@
 """The audit log: a line of JSON for whatever a user has begun to change, and one for how it ended.
 
     {"time": "2026-01-31T12:00:00.000Z", "id": "5f0c…", "user": "ada", "access": "submit", "source": "10.0.0.7",
-     "action": "kill", "topology": "local/ada/default/words", "outcome": "started"}
-    {… "outcome": "done", "seconds": 1.2}
+     "action": "kill", "topology": "local/ada/default/words", "force": false, "keep_state": true, "outcome": "started"}
+    {… "result": "Killed", "outcome": "done", "seconds": 1.2}
 
-Outcomes are `started`, then `done` or `failed` (with status and error), or alone `refused`. A line is written and
-synced before anything is changed, and what cannot be written down is not done. Secrets are not in it: neither tokens
-nor configuration.
+Outcomes are `started`, then `done` (with the result: `Planned` and `Unchanged` have changed nothing) or `failed` (with
+status and error), or alone `refused`. What was asked for is there, too: `dry_run`, numbers of tasks and containers, the
+SHA-256 of a program, names of configuration keys. A line is written and synced before anything is changed, and what
+cannot be written down is not done. Secrets are not in it: neither tokens nor arguments nor values of the configuration.
 
 A file that would become larger than `bytes_max` is renamed to `<name>.<time>`, and only the newest `files_max` of these
 are kept. Which ones were removed is in the log itself, as `{"action": "rotate", "removed": […]}`. Renaming the file, as

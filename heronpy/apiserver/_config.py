@@ -51,4 +51,4 @@ class ApiServerConfig:
     action_within_s: float = 300.0
     """A caller waits no longer for an action; it goes on."""
     actions_max: int = 32
-    """How many actions may run or wait, each submission with its program; more are refused."""
+    """How many actions of a lane may run or wait, a quarter of them of one user; more are refused: see `_lanes`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,10 +94,13 @@ async def submit(
     _place(cluster, role, environment, name or "any")
     user: User = request.scope[USER]
     if not user.may_change(role):  # before any of the program is read
-        await server.change(request, "submit", role, f"{cluster}/{role}/{environment}/{name or ''}", dict)
+        await server.change(
+            request, "submit", role, f"{cluster}/{role}/{environment}/{name or ''}", dict, dry_run=dry_run
+        )
     properties = _properties(property or [])
+    archive, digest = await _received(request, server)
     program = Program(
-        archive=await _received(request, server),
+        archive=archive,
         file=file,
         cls=topology_class,
         args=tuple(argument or ()),
@@ -116,7 +120,18 @@ async def submit(
         )
 
     named = f"{cluster}/{role}/{environment}/{name or ''}"
-    return await server.change(request, "submit", role, named, run, program.archive.unlink)
+    return await server.change(
+        request,
+        "submit",
+        role,
+        named,
+        run,
+        archive.unlink,
+        dry_run=dry_run,
+        deactivated=deactivated,
+        properties=" ".join(properties) or None,
+        program_sha256=digest,
+    )
 
 
 @router.get(TOPOLOGY, responses=ERRORS)
@@ -149,6 +164,8 @@ async def kill(
         lambda: actions.kill(
             actions.find(*place, to_kill=True), keep_state=keep_state, final_s=None if force else timeout
         ),
+        force=force,
+        keep_state=keep_state,
     )
 
 
@@ -185,7 +202,7 @@ async def restart(
     """End the processes of a container, or of all, and have them started again."""
     actions = server.actions
     run = _acting(lambda launch: actions.restart(launch, container_id), actions, place)
-    return await server.change(request, "restart", place[1], "/".join(place), run)
+    return await server.change(request, "restart", place[1], "/".join(place), run, container=container_id)
 
 
 @router.post(f"{TOPOLOGY}/update", responses=ERRORS)
@@ -211,7 +228,16 @@ async def update(
         actions,
         place,
     )
-    return await server.change(request, "update", place[1], "/".join(place), run)
+    return await server.change(
+        request,
+        "update",
+        place[1],
+        "/".join(place),
+        run,
+        dry_run=dry_run,
+        component_parallelism=" ".join(component_parallelism or ()) or None,
+        container_number=container_number,
+    )
 
 
 @router.post(f"{TOPOLOGY}/code", responses=ERRORS, openapi_extra=PROGRAM)
@@ -235,18 +261,31 @@ async def update_code(
     user: User = request.scope[USER]
     actions = server.actions
     if not user.may_change(place[1]):  # before any of the program is read
-        await server.change(request, "update", place[1], "/".join(place), dict)
+        await server.change(request, "update", place[1], "/".join(place), dict, dry_run=dry_run)
     await asyncio.to_thread(actions.find, *place)
-    archive = await _received(request, server)
+    archive, digest = await _received(request, server)
     program = Program(archive=archive, file=file, cls=topology_class, args=tuple(argument or ()), name=place[3])
     run = _acting(
         lambda launch: actions.update_code(user, launch, program, timeout_s=timeout, dry_run=dry_run), actions, place
     )
-    return await server.change(request, "update", place[1], "/".join(place), run, archive.unlink)
+    return await server.change(
+        request,
+        "update",
+        place[1],
+        "/".join(place),
+        run,
+        archive.unlink,
+        dry_run=dry_run,
+        program_sha256=digest,
+    )
 
 
-async def _received(request: Request, server: Server) -> Path:
-    """The program in the body of a request, as a file that is the caller's to remove."""
+async def _received(request: Request, server: Server) -> tuple[Path, str]:
+    """The program in the body of a request, as a file that is the caller's to remove, and its SHA-256."""
+    return await server.unless_it_stops(_receive(request, server))
+
+
+async def _receive(request: Request, server: Server) -> tuple[Path, str]:
     config = server.config
     async with (
         server.uploads(request.scope[USER]),
@@ -254,8 +293,14 @@ async def _received(request: Request, server: Server) -> Path:
             request, server.actions.scratch, bytes_max=config.upload_bytes_max, timeout_s=config.upload_timeout_s
         ) as archive,
     ):
+        digest = await asyncio.to_thread(_sha256, archive)
         # Its own copy: this one goes with the request, and what is done with it may take longer.
-        return archive.rename(archive.parent.with_suffix(".zip"))
+        return archive.rename(archive.parent.with_suffix(".zip")), digest
+
+
+def _sha256(archive: Path) -> str:
+    with archive.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def _acting(

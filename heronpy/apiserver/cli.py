@@ -134,4 +134,4 @@ def apiserver(
 
     with listen(host, port, "the API server") as listening:
         certificate = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
-        serve(app, listening, host, ready, certificate=certificate)
+        serve(app, listening, host, ready, before_stop=app.state.server.stop, certificate=certificate)

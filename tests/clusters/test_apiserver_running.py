@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ import pytest
 from heronpy import submit
 from heronpy.apiserver import Access, add_user
 from heronpy.errors import UnavailableError
+from heronpy.runtime import Launch
 from heronpy.testing import eventually_sync
 
 HERON = [sys.executable, "-m", "heronpy.cli"]
@@ -159,13 +161,7 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
 
     launch = submit.find(server.home, "local", "ada", "default", "Words")
 
-    def runs() -> None:
-        try:
-            assert submit.status(launch).ready
-        except UnavailableError as e:
-            raise AssertionError(str(e)) from e
-
-    eventually_sync(runs)
+    eventually_sync(lambda: assert_runs(launch), within_s=120.0)
     reader = Client(tmp_path, server, "reader")
     assert reader.run("topologies", "local/ada") == (0, f"Words  {place}\n", "")
     assert reader.run("topologies", "local/eve") == (0, "no topology runs\n", "")
@@ -229,13 +225,19 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
     code, _, said = ada.run("kill", place, "Words")
     assert (code, said.count("\n")) == (3, 1)
     lines = [(line["action"], line["outcome"]) for line in server.audited() if line["user"] == "ada"]
-    assert lines.count(("submit", "done")) == 2  # one of them was a dry run
-    assert [action for action, outcome in lines if outcome == "done"][-8:] == [
-        "deactivate",
-        "activate",
-        "restart",
-        *["update"] * 4,
-        "kill",
+    done = [(line["action"], line["result"]) for line in server.audited() if line["outcome"] == "done"]
+    assert done == [
+        *[("submit", "Planned")] * 3,
+        ("submit", "Submitted"),
+        ("deactivate", "PAUSED"),
+        ("activate", "RUNNING"),
+        ("restart", "Restarted"),
+        *[("update", "Planned")] * 3,
+        ("update", "Updated"),
+        ("update", "Unchanged"),
+        *[("update", "Planned")] * 2,
+        ("update", "Updated"),
+        ("kill", "Killed"),
     ]
     assert lines[-1] == ("kill", "failed")
 
@@ -326,12 +328,29 @@ def test_a_topology_with_state_is_paused_and_killed_with_a_last_checkpoint(
     code, _, error = ada.run("submit", *words, place, str(program), "Words")
     assert code == 0, error
     launch = submit.find(server.home, "local", "ada", "default", "Words")
-    eventually_sync(lambda: assert_some([*filter(None, [submit.status(launch).ready])]), within_s=120.0)
+    eventually_sync(lambda: assert_runs(launch), within_s=120.0)
     code, said, error = ada.run("deactivate", place, "Words")
     assert (code, said.splitlines()[0], "has all that was emitted" in said) == (0, "deactivated Words", True), error
     assert ada.run("deactivate", "--timeout", "0", place, "Words") == (0, "deactivated Words\n", "")
     code, said, error = ada.run("kill", "--keep-state", place, "Words")
     assert (code, said) == (0, f"killed Words\nits checkpoints are left in {launch.checkpoints}\n"), error
+
+
+def test_a_submission_goes_on_while_the_server_stops_and_that_is_said(program: Path, tmp_path: Path) -> None:
+    place, begun = "local/ada/default", tmp_path / "begun"
+    (tmp_path / "helper.py").write_text(f"import time\nopen({str(begun)!r}, 'w')\ntime.sleep(10)\nNUMBER = 1\n")
+    with serving(tmp_path, "--trust-users") as server, ThreadPoolExecutor(1) as thread:
+        ada = Client(tmp_path, server, "ada")
+        asked = thread.submit(ada.run, "submit", place, str(program), "Words")
+        eventually_sync(lambda: assert_some([*tmp_path.glob(begun.name)]), within_s=120.0)
+        server.process.send_signal(signal.SIGTERM)
+        code, _, error = asked.result()
+        assert (code, "the server stops; submit of" in error, error.count("\n")) == (7, True, 1), error
+        assert server.process.wait(120) == 0
+        assert server.log.read_text() == ""
+        outcomes = [(line["action"], line["outcome"]) for line in server.audited()]
+        assert outcomes == [("submit", "started"), ("submit", "done")]
+        assert server.run("topologies") == f"Words  {place}\n"
 
 
 def test_a_submission_that_is_cut_in_the_middle_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:
@@ -373,6 +392,13 @@ def test_a_server_has_a_certificate(tmp_path: Path) -> None:
         assert (code, "self-signed" in error, error.count("\n")) == (7, True, 1), error
     finally:
         assert server.stop() == 0
+
+
+def assert_runs(launch: Launch) -> None:
+    try:
+        assert submit.status(launch).ready
+    except UnavailableError as e:
+        raise AssertionError(str(e)) from e
 
 
 def assert_some(found: list[str]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import io
 import json
 import re
 import threading
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -270,10 +271,12 @@ async def test_no_more_actions_wait_than_are_configured(config: ApiServerConfig,
         async with asyncio.timeout(300):
             refused = await client.delete(TOPOLOGY)
         assert (refused.status_code, "try again" in refused.text) == (503, True)
+        assert list((config.home / "apiserver").iterdir()) == []
+    async with blocked_kills(replace(config, actions_max=1), tokens["root"], 1) as (_, client, _kills):
         with io.BytesIO() as data:
             zipfile.ZipFile(data, "w").close()
             refused = await client.post("/api/v1/topologies", params=SUBMIT, content=data.getvalue())
-        assert refused.status_code == 503
+        assert (refused.status_code, "was not started" in refused.text) == (503, True)
         assert list((config.home / "apiserver").iterdir()) == []
 
 
@@ -290,6 +293,125 @@ async def test_a_server_that_stops_ends_what_it_has_begun(config: ApiServerConfi
         await stopped
         create_app(config).state.server.actions.close()
     assert [line["outcome"] for line in audited(config)] == ["started", "done"]
+
+
+def check_done(tasks: Sequence[asyncio.Task[httpx.Response]], count: int) -> None:
+    assert sum(task.done() for task in tasks) == count
+
+
+class SlowActivations:
+    """Activations of role ada's topologies end when they may; all else is done at once."""
+
+    def __init__(self, app: ApiServerApp) -> None:
+        self.started = 0
+        self.may_end = threading.Event()
+        actions = app.state.server.actions
+        actions.find = lambda *place, **_: place
+        actions.activate = self._activate
+        actions.kill = lambda place, **_: {**self._named(place), "status": "Killed"}
+
+    def check_started(self, count: int) -> None:
+        assert self.started == count
+
+    def _activate(self, place: tuple[str, ...]) -> dict[str, Any]:
+        self.started += 1
+        assert place[1] != "ada" or self.may_end.wait(30)
+        return {**self._named(place), "status": "RUNNING"}
+
+    def _named(self, place: tuple[str, ...]) -> dict[str, Any]:
+        return dict(zip(("cluster", "role", "environment", "name"), place, strict=True))
+
+
+async def test_a_user_whose_actions_wait_holds_up_neither_others_nor_a_kill(
+    config: ApiServerConfig, tokens: dict[str, str]
+) -> None:
+    eve = bearer(add_user(config.users_file, "eve", Access.SUBMIT, []))
+    ada, root = bearer(tokens["ada"]), bearer(tokens["root"])
+    app = create_app(config)
+    slow = SlowActivations(app)
+    async with (
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9000") as client,
+        asyncio.timeout(300),
+    ):
+        asked = [asyncio.create_task(client.post(f"{TOPOLOGY}/activate", headers=ada)) for _ in range(40)]
+        refused = 40 - config.actions_max // 4
+        await eventually(lambda: slow.check_started(4))
+        await eventually(lambda: check_done(asked, refused))
+        assert {one.result().status_code for one in asked if one.done()} == {503}
+        others = TOPOLOGY.replace("/ada/", "/eve/")
+        assert (await client.post(f"{others}/activate", headers=eve)).status_code == 200
+        assert (await client.post(f"{others}/activate", headers=root)).status_code == 200
+        for headers in (ada, root):
+            assert (await client.delete(TOPOLOGY, headers=headers)).status_code == 200
+        slow.may_end.set()
+        answers = [(await one).status_code for one in asked]
+    app.state.server.actions.close()
+    assert sorted(answers) == [200] * (40 - refused) + [503] * refused
+    lines = [line for line in audited(config) if line["outcome"] == "refused"]
+    assert [(line["user"], "of user ada" in line["error"]) for line in lines] == [("ada", True)] * refused
+
+
+async def test_a_server_that_stops_says_what_goes_on_and_what_was_not_started(
+    config: ApiServerConfig, tokens: dict[str, str]
+) -> None:
+    app = create_app(config)
+    slow = SlowActivations(app)
+    sent = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        sent.set()
+        await asyncio.Event().wait()
+        yield b""
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9000", headers=bearer(tokens["ada"])
+    ) as client:
+        asked = [asyncio.create_task(client.post(f"{TOPOLOGY}/activate")) for _ in range(6)]
+        uploading = asyncio.create_task(client.post("/api/v1/topologies", params=SUBMIT, content=body()))
+        await eventually(lambda: slow.check_started(4))
+        await sent.wait()
+        app.state.server.stop()
+        async with asyncio.timeout(300):
+            answers = [await one for one in (*asked, uploading)]
+        assert {answer.status_code for answer in answers} == {503}
+        said = [answer.json()["message"] for answer in answers]
+        assert sum("goes on: see `heron topologies`" in message for message in said) == 4
+        assert sum("was not started" in message for message in said) == 2
+        assert "the server stops" in said[-1]
+        assert (await client.post(f"{TOPOLOGY}/activate")).status_code == 503
+        slow.may_end.set()
+        await app.state.server.close()
+    outcomes = [line["outcome"] for line in audited(config)]
+    assert (outcomes.count("started"), outcomes.count("done"), outcomes.count("refused")) == (4, 4, 3)
+
+
+async def test_the_audit_log_says_what_was_asked_for_and_what_came_of_it(
+    config: ApiServerConfig, tokens: dict[str, str]
+) -> None:
+    app = create_app(config)
+    SlowActivations(app)
+    actions = app.state.server.actions
+    named = dict(zip(("cluster", "role", "environment", "name"), TOPOLOGY.split("/")[4:], strict=True))
+    actions.update = lambda *_, dry_run, **__: {**named, "status": "Planned" if dry_run else "Updated"}
+    actions.update_code = lambda *_, **__: {**named, "status": "Unchanged", "code": "1-abc"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9000", headers=bearer(tokens["ada"])
+    ) as client:
+        for query in ({}, {"dry_run": "true"}):
+            params: dict[str, Any] = {"component_parallelism": ["a:2", "b:3"], "container_number": 4, **query}
+            assert (await client.post(f"{TOPOLOGY}/update", params=params)).status_code == 200
+        code = await client.post(f"{TOPOLOGY}/code", params={"argument": "hunter2"}, content=b"program")
+        assert code.status_code == 200
+        assert (await client.delete(TOPOLOGY, params={"force": "true", "keep_state": "true"})).status_code == 200
+    actions.close()
+    update, dry, code_update, kill = [line for line in audited(config) if line["outcome"] == "done"]
+    asked = {"component_parallelism": "a:2 b:3", "container_number": 4}
+    assert asked | {"dry_run": False, "result": "Updated"} == {k: update[k] for k in (*asked, "dry_run", "result")}
+    assert (dry["dry_run"], dry["result"]) == (True, "Planned")
+    digest = hashlib.sha256(b"program").hexdigest()
+    assert (code_update["program_sha256"], code_update["result"], code_update["code"]) == (digest, "Unchanged", "1-abc")
+    assert (kill["force"], kill["keep_state"], kill["result"]) == (True, True, "Killed")
+    assert "hunter2" not in config.audit_file.read_text()
 
 
 async def test_the_schema_says_how_to_authenticate(http: httpx.AsyncClient) -> None:
