@@ -15,7 +15,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.message import DecodeError
 
@@ -34,12 +34,14 @@ from heronpy.host import sweep, sweep_below
 from heronpy.loader import Definition, MainModule, extract_archive, package_paths_of
 from heronpy.proto import topology_pb2
 from heronpy.sandbox._archive import check_archive
+from heronpy.sandbox._child import STARTED
 
 MARK_ENV = "HERON_SANDBOX"
 """In the environment of all that a child has started, so that it is found again."""
 ANSWER_BYTES_MAX = 1 << 20
 DEFINITION_BYTES_MAX = 4 << 20
 _MESSAGE_CHARACTERS_MAX = 2000
+_SAID_BYTES_MAX = 2000
 _TRACEBACK_CHARACTERS_MAX = 20_000
 _START_S = 15.0
 """What the child may take beyond the time of the user's code."""
@@ -155,31 +157,34 @@ def _in_child(
     if owner is not None:
         identity = {"user": owner[0], "group": owner[1], "extra_groups": []}
     engine = str(Path(heronpy.__file__).resolve().parents[1])
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, engine, str(work)],
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            umask=0o077,
-            **identity,
-        )
-    except OSError as e:
-        who = limits.user or "this user"
-        raise StateError(f"{who} cannot run {sys.executable} in {work}: {e.strerror}") from e
-    try:
-        child.wait(limits.seconds + _START_S)
-    except subprocess.TimeoutExpired:
-        sweep_below(child.pid)
-        raise UserCodeError(f"the program did not define its topology within {limits.seconds:g} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        sweep({MARK_ENV: mark})
+    who = limits.user or "this user"
+    with tempfile.TemporaryFile() as said:
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, engine, str(work)],
+                cwd=work,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,  # until the child takes it away from user code
+                start_new_session=True,
+                umask=0o077,
+                **identity,
+            )
+        except OSError as e:
+            raise StateError(f"{who} cannot run {sys.executable} in {work}: {e.strerror}") from e
+        try:
+            code = child.wait(limits.seconds + _START_S)
+        except subprocess.TimeoutExpired:
+            sweep_below(child.pid)
+            raise UserCodeError(f"the program did not define its topology within {limits.seconds:g} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            sweep({MARK_ENV: mark})
+        if code and not (work / STARTED).exists():
+            raise StateError(f"{who} cannot run heronpy with {sys.executable}: {_last_line(said) or _ended(code)}")
     try:
         answer = json.loads(_read(work / "answer.json", ANSWER_BYTES_MAX))
         if not isinstance(answer, dict):
@@ -188,9 +193,20 @@ def _in_child(
             raise _error(answer["error"], work)
         return answer, _read(work / "definition", DEFINITION_BYTES_MAX)
     except FileNotFoundError:
-        raise UserCodeError("the program ended its process before it had defined a topology") from None
+        raise UserCodeError(f"the program ended its process before it had defined a topology: {_ended(code)}") from None
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as e:
         raise UserCodeError(f"the definition that the program wrote cannot be used: {type(e).__name__}") from None
+
+
+def _last_line(said: IO[bytes]) -> str:
+    """What Python has said at last, which names what is wrong."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID_BYTES_MAX))
+    lines = said.read().decode(errors="replace").split("\n")
+    return next((" ".join(line.split()) for line in reversed(lines) if line.strip()), "")
+
+
+def _ended(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
 
 
 def _definition(program: Program, files: Path, answer: dict[str, Any], data: bytes) -> Definition:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.errors import HeronError, NotFoundError, NoTopologyError, UsageError, UserCodeError
+from heronpy.errors import HeronError, NotFoundError, NoTopologyError, StateError, UsageError, UserCodeError
 from heronpy.host import find_by_environment
 from heronpy.loader import Definition, stage
 from heronpy.sandbox import Limits, Program, check_archive, define
@@ -337,3 +337,25 @@ def test_a_link_of_another_user_gets_no_file_of_roots(
 def test_a_script_without_a_topology_is_said(run: Run) -> None:
     with pytest.raises(NoTopologyError):
         run({"main.py": "x = 1"}, cls="-")
+
+
+def test_an_interpreter_that_cannot_import_heronpy_is_named_with_what_it_said(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\necho Traceback >&2\necho \"ModuleNotFoundError: No module named 'heronpy'\" >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(StateError) as error:
+        run({"main.py": TOPOLOGY})
+    assert str(error.value) == (
+        f"this user cannot run heronpy with {python}: ModuleNotFoundError: No module named 'heronpy'"
+    )
+
+
+def test_how_the_process_that_watches_a_program_ended_is_said_and_what_the_program_printed_is_not(run: Run) -> None:
+    with pytest.raises(UserCodeError) as error:
+        run({"main.py": "import os\nos.write(2, b'of the program')\nos.kill(os.getppid(), 9)\n"})
+    assert str(error.value).startswith("the program ended its process before it had defined a topology: killed by")
