@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 class StateContext:
     """Declares states, in `initialize()`. They live as long as the task does; effectively once, saved ones return.
 
-    Each has a name, a codec (`pickle`, `msgpack`, or `arrow` for tables of PyArrow) and a version:
-    `migrate(old_version, value)` makes a value of this version of one that an older program saved. States belong to the
-    thread that calls the component.
+    Each has a name, a codec (`pickle`; `msgpack`, which gives a list back for a tuple; `arrow` for tables of PyArrow)
+    and a version: `migrate(old_version, value)` makes a value of this version of one that an older program saved.
+    States belong to the thread that calls the component.
     """
 
     def __init__(self, plan: PhysicalPlan, task_id: int) -> None:
@@ -55,10 +55,13 @@ class StateContext:
         Every input of the bolt must be grouped by fields, and the key is what they are grouped by: the value of one
         field, or the tuple of several.
 
+        A mutable value may be changed in place by the call of user code that reads it. It is taken for written then, so
+        read it again in the next call: what is changed through a reference that was kept is not saved.
+
         Args:
             name: Of the state.
             default: What a missing key reads as, or a function that makes it; without one it is a KeyError.
-            ttl_s: How long a key lives after it was written.
+            ttl_s: How long a key lives after it was written; a mutable value, also after it was read.
             max_keys: How many keys this task keeps: those that were used last.
             codec: As above, and so are version and migrate.
             version: As above.
@@ -109,7 +112,7 @@ class StateContext:
         version: int = 1,
         migrate: Callable[[int, Any], Any] | None = None,
     ) -> TaskState:
-        """One value of this task, whatever its inputs are: `state.value`.
+        """One value of this task, whatever its inputs are: `state.value`. It may be held, and changed in place.
 
         Args:
             name: Of the state.
@@ -137,7 +140,9 @@ class StateContext:
         version: int = 1,
         migrate: Callable[[int, Any], Any] | None = None,
     ) -> BroadcastState:
-        """State that all tasks have alike, because its inputs are grouped `all`: a dict.
+        """State that all tasks have alike, because what changes it comes by an input that is grouped `all`: a dict.
+
+        Another number of tasks is restored from one of them: what only some tasks have is lost then.
 
         Args:
             name: Of the state.
@@ -149,6 +154,7 @@ class StateContext:
         Raises:
             ConfigError: as of `keyed_state`, and so is CheckpointError.
         """
+        self._check_has_broadcast(name)
         options = {} if default is ... else {"default": default}
         return self._declaring(name).broadcast_state(name, codec=codec, version=version, migrate=migrate, **options)
 
@@ -250,6 +256,18 @@ class StateContext:
         logical = plan.logical
         index = tasks.index(self._task_id)
         return Place(logical.id, component, index, len(tasks), logical.key_groups, logical.lasting_key_groups)
+
+    def _check_has_broadcast(self, name: str) -> None:
+        from heronpy.plan import GroupingKind
+
+        component = self._plan.logical.components[self._instance.component]
+        if not any(decl.grouping is GroupingKind.ALL for decl in component.inputs):
+            kind = "spout" if component.is_spout else "bolt"
+            raise TopologyError(
+                f"{kind} {component.name!r}, state {name!r}: state that all tasks have alike needs an input that is "
+                "grouped ALL, and there is none: what they have apart would be lost with their number; use keyed_state "
+                "or task_state"
+            )
 
     def _check_grouped_by_key(self, name: str) -> None:
         from heronpy.plan import GroupingKind

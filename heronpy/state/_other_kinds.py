@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any
 
+from heronpy.checkpoints import ObjectWriter
 from heronpy.errors import ConfigError, UsageError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.shown import shown
 from heronpy.state._dict_like import UNSET
+from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import check_lasting, key_bytes
+from heronpy.state._layers import Values
+from heronpy.state._owed import ENTRIES_AT_ONCE, Written
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
 from heronpy.state._tracked import Tracked
@@ -27,13 +32,76 @@ class BroadcastState(Tracked):
     __slots__ = ()
 
 
-class ComponentState(Tracked):
+class Held(Tracked):
+    """Its component may hold a mutable value, and change it whenever it likes, as it may with a dict that Heron pickles
+    as a whole: nobody sees that. So each checkpoint has all of these, as they are at its marker; there are few."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _held(self) -> dict[Any, Any]:
+        """The mutable values, with their keys."""
+
+    @property
+    def changed(self) -> int:
+        return super().changed + len(self._held())
+
+    def begin(self, writer: ObjectWriter, position: int, *, base: bool, at_once: int = ENTRIES_AT_ONCE) -> None:
+        held = self._held()
+        self._front.update(held)
+        super().begin(writer, position, base=base, at_once=at_once)
+        assert self._owed is not None
+        for key, value in held.items():
+            self._owed.save(key, value)
+
+    def _mutable_of(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """Those of some keys that have a mutable value, with it; to look for it changes nothing."""
+        found = {}
+        for key in keys:
+            value = self._front.get(key, UNSET)
+            if value is UNSET and self._is_below(key):
+                value = self._find_below(key)
+                value = value.value if type(value) is Written else value
+            if not (value is UNSET or immutable(value)):
+                found[key] = value
+        return found
+
+
+class TaskValue(Held):
+    """The one value of a `TaskState`, under the key None."""
+
+    __slots__ = ()
+
+    def _held(self) -> dict[Any, Any]:
+        return self._mutable_of((None,))
+
+
+class ComponentState(Held):
     """What Heron's `init_state` is given: any keys of one task. Behaves as a dict.
 
     It cannot be divided, so it cannot be restored with another number of tasks, unless it is empty in all of them.
     """
 
-    __slots__ = ()
+    __slots__ = ("_mutable",)
+
+    def __init__(self, schema: Schema, place: Place) -> None:
+        self._mutable: set[Any] = set()
+        """Keys that have, or had, a mutable value."""
+        super().__init__(schema, place)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        if not immutable(value):
+            self._mutable.add(key)
+
+    def load(self, data: Values, stamps: dict[Any, int]) -> None:
+        super().load(data, stamps)
+        self._mutable.update(key for key, value in data.items() if not immutable(value))
+
+    def _held(self) -> dict[Any, Any]:
+        found = self._mutable_of(self._mutable)
+        self._mutable = {*found}
+        return found
 
 
 class SplitEntries(Tracked):
@@ -144,11 +212,11 @@ class TaskState:
             )
         self.split = split
         self.merge = merge
-        self.entries = Tracked(schema, place, None if default is UNSET else default)
+        self.entries = TaskValue(schema, place, None if default is UNSET else default)
 
     @property
     def value(self) -> Any:
-        """The present value. It may be changed in place during the call of user code in which it was read."""
+        """The present value. It may be held, and changed in place."""
         return self.entries[None]
 
     @value.setter

@@ -107,6 +107,14 @@ def test_state_by_key_is_refused_where_an_input_is_not_grouped_by_fields(groupin
         Simulator(builder).__enter__()
 
 
+@pytest.mark.parametrize("grouping", [Grouping.SHUFFLE, Grouping.fields("word")])
+def test_state_that_all_tasks_have_alike_is_refused_where_they_do_not_see_the_same(grouping: Any) -> None:
+    with pytest.raises(TopologyError, match=r"bolt 'bolt', state 'seen': .* needs an input that is grouped ALL"):
+        Simulator(topology(Remember, grouping)).__enter__()
+    with Simulator(topology(Remember, grouping, side=Grouping.ALL)):
+        pass  # the other input may read it
+
+
 def test_a_spout_has_no_state_by_key() -> None:
     class Keyed(Words):
         def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
