@@ -77,6 +77,8 @@ class Verbs(TyperGroup):
 
     verbs: ClassVar[Mapping[str, str]] = VERBS
     """Every verb, and the module with the function (or the group) of that name."""
+    group: ClassVar[str] = ""
+    """The verb that these belong to; empty: they are those of `heron`."""
     hint: ClassVar[str] = ": see `heron help`"
     """After the name of a verb that there is not, unless one is near."""
 
@@ -99,7 +101,9 @@ class Verbs(TyperGroup):
                     raise
                 return None  # this installation comes without the verb
             function = getattr(module, name.replace("-", "_"))
-            if self.verbs is VERBS and name in NEEDS_ACCESS:
+            if self.group in NEEDS_ACCESS:
+                function = _needs_access(f"{self.group} {name}", function)
+            elif self.verbs is VERBS and name in NEEDS_ACCESS and not isinstance(function, type):
                 function = _needs_access(name, function)
             command = _command(name, function, getattr(module, "SETTINGS", {}).get(name, {}))
             # Given in full, because what is derived from the docstring is cut at 45 characters.

@@ -26,6 +26,7 @@ class state(Verbs):  # named as the verb
     """See the state that a topology has stored in its checkpoints."""
 
     verbs: ClassVar[Mapping[str, str]] = {"show": "heronpy.cli._state"}
+    group: ClassVar[str] = "state"
     hint: ClassVar[str] = ": see `heron state --help`"
 
 

@@ -147,3 +147,13 @@ def test_no_option_is_dropped_on_the_way_to_an_api_server(
     monkeypatch.setenv("HERON_SERVICE_URL", "http://127.0.0.1:1")
     assert run(words) == 2
     assert f"{option} does not work through an API server" in capsys.readouterr().err
+
+
+def test_the_verbs_of_state_need_access_and_have_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["state", "show", "--help"]) == 0
+    monkeypatch.setenv("HERON_SERVICE_URL", "http://127.0.0.1:1")
+    assert run(["state", "--help"]) == 0
+    assert run(["state", "show", "Words"]) == 2
+    assert "`heron state show` does not work through an API server" in capsys.readouterr().err
