@@ -108,10 +108,14 @@ class Farm:
 
     def kept(self) -> list[str]:
         """The files that the Tracker keeps."""
-        found = [path for path in self.credentials.rglob("*") if path.is_file() and path.name != ".lock"]
-        for path in found:
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700, path
+        try:
+            found = [path for path in self.credentials.rglob("*") if path.is_file() and path.name != ".lock"]
+            modes = {path: (path.stat().st_mode, path.parent.stat().st_mode) for path in found}
+        except FileNotFoundError as e:
+            raise AssertionError("it removes some just now") from e
+        for path, (own, folders) in modes.items():
+            assert stat.S_IMODE(own) == 0o600, path
+            assert stat.S_IMODE(folders) == 0o700, path
         return sorted(str(path.relative_to(self.credentials)).split("/", 2)[2] for path in found)
 
     def asked(self) -> int:
