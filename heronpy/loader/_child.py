@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -35,6 +36,8 @@ def main() -> None:
     # It is about this process: one that the user's code starts has another parent.
     os.environ.pop(PARENT_ENV, None)
     request = json.loads(Path(sys.argv[2]).read_text())
+    stacks = open(request["stacks"], "w")  # noqa: SIM115 until the process ends
+    faulthandler.dump_traceback_later(request["stacks_after_s"], file=stacks)
     sys.path[:0] = request["paths"]
     sys.argv = request["argv"]
     answer: dict[str, Any]

@@ -40,6 +40,8 @@ from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
 
 TIMEOUT_S = 120.0
+_STACKS_S = 2.0
+"""So long before the end of that, the process writes what its threads are doing."""
 
 # The engine's own directory stands first on sys.path only while the engine is imported: whatever heronpy the user's
 # path holds, the one that is loaded is ours.
@@ -87,7 +89,8 @@ def define(
 
     Raises:
         NotFoundError: no such file, module or class; the nearest is named.
-        UserCodeError: the code failed, took too long, or ended the process; with the user's traceback.
+        UserCodeError: the code failed, took too long, or ended the process; with the user's traceback, or what its
+            threads were doing.
         TopologyError: the topology is not valid, or there is none, or more than one.
         ConfigError: an unknown configuration key or a wrong value.
         UsageError: the file is nothing that can be run.
@@ -189,6 +192,7 @@ def _options(directory: Path, name: str | None, initial_state: str) -> str:
 
 def _run(target: _Target, args: list[str], directory: Path, options: str, timeout_s: float) -> dict[str, Any]:
     result = directory / "result.json"
+    stacks = directory / "stacks"
     request = directory / "request.json"
     request.write_text(
         json.dumps(
@@ -202,6 +206,8 @@ def _run(target: _Target, args: list[str], directory: Path, options: str, timeou
                 "argv": [target.shown, *args],
                 "definitions": str(directory / "defn"),
                 "result": str(result),
+                "stacks": str(stacks),
+                "stacks_after_s": timeout_s - min(_STACKS_S, timeout_s / 4),
             }
         )
     )
@@ -218,7 +224,8 @@ def _run(target: _Target, args: list[str], directory: Path, options: str, timeou
     try:
         status = child.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        raise UserCodeError(f"{target.shown} did not define its topology within {timeout_s:g} s") from None
+        why = f"{target.shown} did not define its topology within {timeout_s:g} s"
+        raise UserCodeError(why, stacks.read_text() if stacks.exists() else "") from None
     finally:
         if child.poll() is None:
             # Its process group, because the user's code may have started others.

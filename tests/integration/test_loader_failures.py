@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,10 +128,11 @@ class TestFailures:
         """
         write(tmp_path, {"main.py": hang})
         for timeout_s in (5, 30, 120):  # until it has come so far that there is something to end
-            with pytest.raises(UserCodeError, match=f"within {timeout_s} s"):
+            with pytest.raises(UserCodeError, match=f"within {timeout_s} s") as caught:
                 define(tmp_path / "main.py", "-", timeout_s=timeout_s)
             if pids.exists() and len(pids.read_text().split()) == 2:
                 break
+        assert re.search(r'main\.py", line \d+ in <module>', caught.value.traceback), "where it hangs is not said"
         eventually_sync(lambda: gone(pids.read_text().split()))
 
     def test_the_process_ends_with_the_one_that_submits(self, tmp_path: Path) -> None:
@@ -153,16 +155,9 @@ class TestFailures:
 
     def test_definitions_can_be_made_from_several_threads(self, tmp_path: Path) -> None:
         write(tmp_path, {"letters.py": SCRIPT})
-        made: list[str] = []
-        threads = [
-            threading.Thread(target=lambda n=n: made.append(define(tmp_path / "letters.py", "-", [n]).name))
-            for n in ("One", "Two")
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
-        assert sorted(made) == ["One", "Two"]
+        with ThreadPoolExecutor(2) as pool:
+            made = pool.map(lambda name: define(tmp_path / "letters.py", "-", [name]).name, ("One", "Two"))
+            assert list(made) == ["One", "Two"]
 
 
 def written(path: Path) -> None:
