@@ -33,6 +33,7 @@ from heronpy.shown import said
 from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
 
 if TYPE_CHECKING:
+    from heronpy.instance._lone_keys import LoneKeys
     from heronpy.instance._timers import TaskTimers
 
 RESETS_EVERY_NS = 5_000_000
@@ -61,6 +62,7 @@ class BoltTask(Task):
         self._between_tuples = False
         """What is raised is no fault of the tuple that was executed last."""
         self._timers: TaskTimers | None = None
+        self._lone_keys: LoneKeys | None = None
         core.open_outputs(AnchoredFan if core.tracking else Fan)
         self._batch = BatchSize(core.config, len(core.outputs.pairs))
         self._emitter = make_emitter(core, self._batch, flush=self.flush, service_signals=self.service_signals)
@@ -126,6 +128,10 @@ class BoltTask(Task):
         core.initialize(self.user_object)
         for hook in core.hooks:
             hook.prepare(core.user_config, core.context)
+        if core.states is not None and core.states.place.tasks == 1:
+            from heronpy.instance._lone_keys import LoneKeys  # by those that have states
+
+            self._lone_keys = LoneKeys(core, core.states)
         self._tick_ns = tick_interval_ns(core.user_config)
         if self._tick_ns:
             self._tick_at_ns = core.clock() + self._tick_ns
@@ -235,6 +241,11 @@ class BoltTask(Task):
             process = self._timers.observing(process)
         if core.hooks:
             process = self._observed_process(process)
+        if self._lone_keys is not None:
+            if self._lone_keys.is_done:
+                self._lone_keys = None
+            else:
+                process = self._lone_keys.observing(process)
         if not all_readable:
             process = refusing(process)
         if self.set_aside:

@@ -38,6 +38,11 @@ class KeyedState(Tracked):
                 check_lasting(key)
             self._checked = key
 
+    def take_checked(self) -> Any:
+        """A key that was new, or not there, since the last call; UNSET: there was none."""
+        key, self._checked = self._checked, UNSET
+        return key
+
     def _groups(self, keys: Sequence[Any]) -> Sequence[int]:
         if len(keys) == 1:
             return (key_group(keys[0], self.place.groups),)

@@ -35,6 +35,14 @@ class Place:
         """Its key groups."""
         return groups_of(self.index, self.tasks, self.groups)
 
+    def group_of(self, key: Any) -> int:
+        """The key group of a key.
+
+        Raises:
+            TupleError: it has no stable hash, so it belongs to none.
+        """
+        return key_group(key, self.groups, lasting=self.lasting)
+
     def check_key(self, state: str, key: Any) -> None:
         """Refuse a key of another task.
 
@@ -42,7 +50,7 @@ class Place:
             UsageError: it is one; names key, state and component.
             TupleError: it has no stable hash, so it belongs to no task.
         """
-        owner = index_of_group(key_group(key, self.groups, lasting=self.lasting), self.tasks, self.groups)
+        owner = index_of_group(self.group_of(key), self.tasks, self.groups)
         if owner != self.index:
             raise UsageError(
                 f"component {self.component!r}, state {state!r}: key {shown(key)} belongs to task {owner} of "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -94,6 +94,8 @@ class TaskStates:
         self._values: dict[str, TaskState] = {}
         self._divided: set[str] = set()
         """Those of them whose split and merge were tried."""
+        self.misgrouped = ""
+        """A state by key with one that several tasks would refuse, in words; empty: none is known."""
         self._since = saved.since
         self._must_write = saved.since == 0 or saved.rescaled
         self._writer: ObjectWriter | None = None
@@ -245,7 +247,18 @@ class TaskStates:
                 return f"the state of init_state(), for example {shown(next(iter(state)))}"
             if name in self._values and self._values[name].split is None:
                 return f"state {name!r}, which has no split and merge"
-        return ""
+        return self.misgrouped
+
+    def new_keys_outside(self, group: int) -> Iterator[tuple[str, Any]]:
+        """Keys that were new, or not there, since the last call, and are not of a key group; with their states.
+
+        Only the last that was new of each state is looked at.
+        """
+        for state in self._states.values():
+            if isinstance(state, KeyedState):
+                key = state.take_checked()
+                if key is not UNSET and self.place.group_of(key) != group:
+                    yield state.schema.name, key
 
     @property
     def declared(self) -> list[str]:

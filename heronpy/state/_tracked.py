@@ -109,7 +109,7 @@ class Tracked(DictLike):
         self._read_back: set[type] = set()
         self._spill: Spill | None = None  # where what is committed may go to a file
         self._known: Any = _ABSENT  # the key that was found last: it need not be looked for again to be written
-        self._checked: Any = _ABSENT  # a key that belongs to this task
+        self._checked: Any = UNSET  # a key that belongs to this task
         self._new_front({}, {})
 
     # --- What users call
