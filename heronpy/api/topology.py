@@ -164,7 +164,8 @@ class Topology(metaclass=TopologyType):
         if cls.topologydefn_tmpdir is None:
             raise TopologyError(
                 f"topology {cls.topology_name} is defined, but there is nothing to submit it to: run it with "
-                "`heron submit CLUSTER FILE -`, which sets the environment variable HERON_OPTIONS"
+                "`heron submit CLUSTER FILE -`, which sets the environment variable HERON_OPTIONS; where other code "
+                "imports the module, define it below `if __name__ == '__main__':`"
             )
         path = Path(cls.topologydefn_tmpdir) / f"{cls.topology_name}.defn"
         path.write_bytes(cls.protobuf_topology.SerializeToString())

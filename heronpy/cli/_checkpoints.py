@@ -14,7 +14,7 @@ import typer
 from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
-from heronpy.errors import HeronError, UsageError
+from heronpy.errors import CheckpointError, HeronError, UsageError
 from heronpy.redaction import redacted
 from heronpy.submit import StoredCheckpoint
 
@@ -23,26 +23,34 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def checkpoints(
     words: Words,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all that they have, and check it.", show_default=False)
+    ] = False,
     as_json: AsJson = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """List the checkpoints of a topology: when they were taken, their sizes, and which can be restored."""
+    """List the checkpoints of a topology: when they were taken, and their sizes.
+
+    With --verify, which of them can be restored: the exit code is 6 if a committed one cannot.
+    """
     from heronpy import submit
 
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
-    found = submit.checkpoints(launch)
+    found = submit.checkpoints(launch, verify=verify)
     if as_json:
         print(json.dumps([_plain(one) for one in found], indent=2))
-        return
-    if found:
-        _print(found, time.time())
     else:
-        print(f"{launch.topology} has no checkpoint yet")
-    with contextlib.suppress(HeronError):  # it does not run
-        if obstacle := submit.status(launch).checkpoints.obstacle:
-            print(f"now: {obstacle}")
+        if found:
+            _print(found, time.time())
+        else:
+            print(f"{launch.topology} has no checkpoint yet")
+        with contextlib.suppress(HeronError):  # it does not run
+            if obstacle := submit.status(launch).checkpoints.obstacle:
+                print(f"now: {obstacle}")
+    if verify and (damaged := [one.id for one in found if one.committed and one.error]):
+        raise CheckpointError(f"{len(damaged)} of {len(found)} checkpoints cannot be restored: {damaged}")
 
 
 def checkpoint(

@@ -43,11 +43,11 @@ class StoredCheckpoint:
     logged: int = 0
     """Bytes that tasks had yet to execute."""
     error: str = ""
-    """Why its manifest cannot be used; empty if it can."""
+    """Why it cannot be restored, as far as was looked at; empty: it can."""
 
 
 def checkpoints(
-    launch: Launch, *, newest: int | None = None, known: Iterable[StoredCheckpoint] = ()
+    launch: Launch, *, newest: int | None = None, known: Iterable[StoredCheckpoint] = (), verify: bool = False
 ) -> list[StoredCheckpoint]:
     """The checkpoints of a topology, the newest last.
 
@@ -55,6 +55,7 @@ def checkpoints(
         launch: The topology.
         newest: Only so many.
         known: What an earlier call has returned: manifests do not change, so those that were intact are not read again.
+        verify: Read all that the manifests name, which takes as long as to restore it, and check it.
 
     Raises:
         UsageError: it takes none.
@@ -78,17 +79,24 @@ def checkpoints(
                 found.append(replace(intact[id], committed=id in committed))
                 continue
             with contextlib.suppress(NotFoundError):  # deleted meanwhile
-                found.append(_stored(storage, names[id], id, id in committed))
+                found.append(_stored(storage, names[id], id, committed=id in committed, verify=verify))
     return found
 
 
-def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> StoredCheckpoint:
-    from heronpy.checkpoints import read_manifest
+def _stored(storage: CheckpointStorage, name: str, id: int, *, committed: bool, verify: bool) -> StoredCheckpoint:
+    from heronpy.checkpoints import check_intact, read_manifest
 
     try:
         manifest = read_manifest(storage, name)
     except CheckpointError as e:
         return StoredCheckpoint(id=id, committed=committed, error=str(e))
+    error = ""
+    if verify:
+        try:
+            check_intact(storage, manifest)
+        except CheckpointError as e:
+            read_manifest(storage, name)  # deleted meanwhile, with what it names: no damage
+            error = str(e)
     by_task = {name: [0] * manifest.components[name].tasks for name in sorted(manifest.components)}
     for ref in manifest.objects:
         sizes = by_task[ref.component]
@@ -106,6 +114,7 @@ def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> 
         tasks={component: entry.tasks for component, entry in manifest.components.items()},
         by_task=by_task,
         logged=manifest.logged,
+        error=error,
     )
 
 

@@ -134,6 +134,29 @@ def test_a_damaged_checkpoint_is_shown_as_one(tmp_path: Path, launch: Launch) ->
     assert manifest_name(3) in done.stdout
 
 
+def test_what_is_damaged_of_a_checkpoint_is_found_if_all_is_read(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5, 8))
+    intact = heron(tmp_path, "checkpoints", *PLACE, "--verify")
+    assert (intact.returncode, "damaged" in intact.stdout) == (0, False), intact.stderr
+    manifests = {id: (Path(launch.checkpoints) / manifest_name(id)).read_bytes() for id in (3, 5)}
+    objects = [path for path in (Path(launch.checkpoints) / "objects").rglob("*") if path.is_file()]
+    damaged = next(
+        path for path in objects if path.name.encode() in manifests[5] and path.name.encode() not in manifests[3]
+    )
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    assert [one["error"] for one in listed(tmp_path)] == [None] * 3, "only the manifests were read"
+    done = heron(tmp_path, "checkpoints", *PLACE, "--verify")
+    assert done.returncode == 6
+    assert "1 of 3 checkpoints cannot be restored: [5]" in done.stderr
+    assert damaged.name in done.stdout
+    damaged.unlink()
+    shown = heron(tmp_path, "checkpoints", *PLACE, "--verify", "--json")
+    assert shown.returncode == 6
+    assert [one["id"] for one in json.loads(shown.stdout) if one["error"] and "missing" in one["error"]] == [5]
+
+
 def test_a_topology_without_checkpoints_says_how_to_have_some(tmp_path: Path) -> None:
     on_disk(tmp_path, "")
     done = heron(tmp_path, "checkpoints", *PLACE)

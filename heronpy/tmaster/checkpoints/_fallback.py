@@ -124,7 +124,7 @@ class Fallback:
             return None
         if event.checkpoint == INITIAL and (running or not self._allow_empty):
             what = "none can be taken" if running else "the topology does not begin without state"
-            way_out = "" if running else ", or submit it with --allow-empty-state"
+            way_out = "" if running else ", or begin without state: heron kill, then heron submit"
             self.problem = f"no checkpoint can be restored, and {what}: {why}; put its storage right{way_out}"
             log.error("%s", self.problem)
             return None
