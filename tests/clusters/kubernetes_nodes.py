@@ -54,13 +54,11 @@ class Pod:
     def path(self, kind: str, name: str) -> str:
         return f"/api/v1/namespaces/{self.namespace}/{kind}/{name}"
 
-    def volumes(self) -> dict[str, Path]:
-        """The volumes as directories, with the files in them that the API says."""
-        found = {}
+    def make_volumes(self) -> None:
+        """Make the volumes as directories, with the files in them that the API says."""
         user = (self.pod["spec"].get("securityContext") or {}).get("runAsUser", 0)
         for volume in self.pod["spec"].get("volumes", []):
             root = self.directory / volume["name"]
-            found[volume["name"]] = root
             root.mkdir(parents=True, exist_ok=True)
             for source in [volume, *(volume.get("projected") or {}).get("sources", [])]:
                 for name, content in self.files(source).items():
@@ -69,7 +67,6 @@ class Pod:
                     os.chown(root / name, 0, user)  # as a kubelet does: root's, readable by the group
             os.chown(root, user if "emptyDir" in volume else 0, user)
             root.chmod(0o770)
-        return found
 
     def files(self, source: dict[str, Any]) -> dict[str, bytes]:
         if "secret" in source:
@@ -89,18 +86,31 @@ class Pod:
             return {"token": self.api.call("POST", path, request).body["status"]["token"].encode()}
         return {"namespace": self.namespace.encode()} if "downwardAPI" in source else {}
 
+    def value(self, variable: dict[str, Any]) -> str:
+        """Of a variable of the environment."""
+        origin = variable.get("valueFrom", {})
+        if "secretKeyRef" in origin:
+            reference = origin["secretKeyRef"]
+            return self.files({"secret": {"secretName": reference["name"]}})[reference["key"]].decode()
+        field = origin.get("fieldRef", {}).get("fieldPath")
+        return {"status.podIP": self.ip, "metadata.name": self.name}.get(field) or variable.get("value", "")
+
     def start(self) -> None:
-        volumes = self.volumes()
-        mounts = sorted(self.spec["volumeMounts"], key=lambda m: m["mountPath"] == "/tmp")  # which hides the sources
+        self.make_volumes()
+        mounts = sorted(self.spec["volumeMounts"], key=lambda m: str(m["mountPath"]))  # outer ones first
         context = self.pod["spec"].get("securityContext") or {}
         user = str(context.get("runAsUser", 0))
         # The "image" is this machine, but that Python is there for everybody, even if it is in its owner's home.
-        script = ["mount -t tmpfs tmpfs /run && mkdir /run/python", f"mount --bind {sys.base_prefix} /run/python"]
+        script = ["mount -t tmpfs tmpfs /run && mkdir -p /run/python /run/volumes /run/opt/upper /run/opt/work"]
+        script += [f"mount --bind {sys.base_prefix} /run/python", f"mount --bind {self.directory} /run/volumes"]
         script += [f"mount -t tmpfs -o mode=755 tmpfs {Path.home()} && mkdir -p {sys.base_prefix}"]
         script += [f"mount --bind /run/python {sys.base_prefix}"]
+        # Mount points are made there.
+        script += ["mount -t overlay overlay -o lowerdir=/opt,upperdir=/run/opt/upper,workdir=/run/opt/work /opt"]
         for mount in mounts:
             target = mount["mountPath"].replace("/var/run/", "/run/")
-            script += [f"mkdir -p {target}", f"mount --bind {volumes[mount['name']]} {target}"]
+            script += [f"mkdir -p {target}", f"mount --bind /run/volumes/{mount['name']} {target}"]
+        script += [f"cd {self.spec.get('workingDir', '/')}"]
         script += [f'exec setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs "$@"']
         env = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -108,9 +118,7 @@ class Pod:
         }
         host, _, port = self.server.rpartition("/")[2].rpartition(":")
         env |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        for one in self.spec.get("env", []):
-            field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            env[one["name"]] = self.ip if field == "status.podIP" else one.get("value", "")
+        env |= {one["name"]: self.value(one) for one in self.spec.get("env", [])}
         words = [re.sub(r"\$\$\(", "$(", word) for word in self.spec["command"] + self.spec.get("args", [])]
         command = ["unshare", "--mount", "sh", "-ec", "\n".join(script), "sh", *words]
         with (self.directory / "log").open("ab") as log:
@@ -165,7 +173,7 @@ class Pod:
 
     def ended(self, code: int) -> dict[str, Any]:
         """How the container has ended, in the API's words."""
-        told = {"exitCode": code % 256, "reason": "Error" if code else "Completed"}
+        told = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
         if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             told["message"] = (self.directory / "log").read_text(errors="replace")[-2048:]
         return told
