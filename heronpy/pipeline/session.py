@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = off
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = off
 # Spark announces a level for shells, which it takes from this class, unless it is the root's.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
@@ -198,11 +200,12 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    from py4j.protocol import Py4JError, Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    failures = (PySparkException, Py4JError, ConnectionError)  # the last: the JVM has ended
     with contextlib.ExitStack() as stack:
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="heron-spark-", ignore_cleanup_errors=True))
@@ -217,24 +220,40 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         stack.callback(_end_jvm)
         try:
             with _nothing_half_started(limit_s) as is_late:
-                if SparkContext._gateway is None:
-                    _launch_jvm(spark_conf, stderr)
-                session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
-        except (PySparkException, Py4JError) as e:
+                try:
+                    if SparkContext._gateway is None:
+                        _launch_jvm(spark_conf, stderr)
+                    session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
+                except failures as e:
+                    cause = _cause(e)  # which the JVM says, as long as it lives
+                    raise
+        except failures as e:
             if is_late.is_set():
                 raise UnavailableError(
                     f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or lacks "
                     f"resources for the application; {START_TIMEOUT_KEY} is how long to wait"
                 ) from e
-            cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
             raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e
         stack.callback(_stop, session)
         yield session
 
 
+def _cause(error: Exception) -> str:
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if not isinstance(error, Py4JJavaError):
+        return str(error)
+    try:
+        return str(error.java_exception.toString())
+    except (Py4JError, ConnectionError):
+        return "its JVM has ended"
+
+
 @contextlib.contextmanager
 def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
-    """Kill the JVM that the block starts, if the block fails, or has not ended in time: then it fails for that.
+    """End the JVM that the block starts, if the block fails, or has not ended in time: then it fails for that.
+
+    It is asked to end first, for what it has made on the cluster is removed by itself alone.
 
     Interrupted while it waits for the JVM, PySpark removes the directory in which that is to write its port. The JVM's
     main thread fails for that, and other threads of it live for ever.
@@ -251,8 +270,7 @@ def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
 
     def give_up() -> None:
         is_late.set()
-        for process in started:
-            process.kill()
+        _end(started)
 
     timer = threading.Timer(limit_s or 0.0, give_up)
     timer.daemon = True
@@ -262,13 +280,21 @@ def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
     try:
         yield is_late
     except BaseException:
-        for process in started:
-            process.kill()
-            process.wait(_JVM_END_S)
+        _end(started)
         raise
     finally:
         timer.cancel()
         java_gateway.Popen = popen
+
+
+def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+        try:
+            process.wait(_JVM_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_JVM_END_S)
 
 
 def _launch_jvm(conf: Any, stderr: int) -> None:

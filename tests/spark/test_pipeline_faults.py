@@ -117,6 +117,18 @@ def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
     assert not (tmp_path / "manifest.json").exists()
 
 
+def test_what_keeps_spark_from_starting_is_one_line():
+    program = "from heronpy.pipeline import spark_session; spark_session('x', 'local[1]', {%r: 'odd'}).__enter__()"
+    command = [sys.executable, "-c", program % "spark.scheduler.mode"]  # in a process of its own, as above
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "heronpy.errors.UnavailableError: Spark does not start on local[1]: "
+    )
+    assert "spark.scheduler.mode" in done.stderr.splitlines()[-1]
+    assert "spark: " not in done.stderr
+
+
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_without_a_package_it_says_what_to_install(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, package, None)  # Python's way to say that it cannot be imported
