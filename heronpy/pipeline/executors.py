@@ -22,6 +22,7 @@ from heronpy.filesystem import Location, UrlPath
 from heronpy.pipeline import probe
 from heronpy.pipeline.execute import translated
 from heronpy.pipeline.masters import SHIP_PACKAGES_KEY, is_local, is_set, start_timeout_s
+from heronpy.pipeline.pods import is_kubernetes, waiting
 from heronpy.pipeline.progress import job_group
 from heronpy.pipeline.shipping import needed_packages, ship
 
@@ -138,6 +139,8 @@ def _pickled_by_value(module: Any) -> Iterator[None]:
 
 
 def _silent(sc: Any, timeout_s: float) -> str:
+    if is_kubernetes(str(sc.master)) and (why := waiting(sc)):
+        return f"no executor of {sc.master} has answered within {timeout_s:g} s: {why}"
     conf = sc.getConf()
     driver = f"{conf.get('spark.driver.host', '?')}:{conf.get('spark.driver.port', '?')}"
     asked_for = f"{conf.get('spark.executor.memory', '1g')} of memory each"

@@ -25,6 +25,8 @@ SHIP_PACKAGES_KEY = "spark.heron.shipPackages"
 START_TIMEOUT_KEY = "spark.heron.startTimeout"
 """Seconds in which Spark must have started, and after that executors have answered."""
 START_TIMEOUT_S = 120.0
+_EXECUTORS_S = 30.0
+"""How long Spark waits for executors by itself, before it has started."""
 _CONNECT_S = 5.0
 _LOCAL_HOST = re.compile(r"spark://(127(\.\d+){3}|localhost)(:\d+)?$")
 _FORMS = "local[*], spark://host:7077, yarn or k8s://https://host:6443"
@@ -151,8 +153,20 @@ def check_shared(master: str, conf: Mapping[str, str], places: Mapping[str, Loca
             )
 
 
-def cluster_defaults(master: str) -> dict[str, Any]:
-    """Spark's settings for a master on other machines."""
+def cluster_defaults(master: str, conf: Mapping[str, str]) -> dict[str, Any]:
+    """Spark's settings for a master on other machines, where its own settings are `conf`.
+
+    Raises:
+        ConfigError: see `start_timeout_s`.
+    """
+    if master.startswith("k8s://"):
+        wait_s = min(_EXECUTORS_S, start_timeout_s(conf) / 4)
+        return {
+            # Spark 4.3 takes the driver for a pod: executors would go to where it binds, whatever spark.driver.host is.
+            "spark.kubernetes.executor.useDriverPodIP": "false",
+            # Where it waits for no longer, the pods can be asked what they wait for.
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{wait_s * 1000:.0f}ms",
+        }
     if master != "yarn":
         return {}
     # Hadoop's own patience is a quarter of an hour.

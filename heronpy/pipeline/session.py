@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import UnavailableError
+from heronpy.pipeline import pods
 from heronpy.pipeline.masters import (
     START_TIMEOUT_KEY,
     check_master,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
-_JVM_END_S = 10.0
+_JVM_END_S = 60.0
+"""A JVM that ends because of its executors waits 20 s for its own threads before it removes them."""
 _JAVA_VERSION_S = 20.0
 _LOG_CONFIG = """\
 rootLogger.level = error
@@ -53,6 +55,11 @@ logger.python.name = org.apache.spark.api.python
 logger.python.level = off
 logger.context.name = org.apache.spark.SparkContext
 logger.context.level = off
+# Of executors that end with the application a last request may be open.
+logger.answers.name = org.apache.spark.network.client.TransportResponseHandler
+logger.answers.level = off
+logger.requests.name = org.apache.spark.network.server.TransportRequestHandler
+logger.requests.level = off
 # Spark announces a level for shells, which it takes from this class, unless it is the root's.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
@@ -114,7 +121,7 @@ def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = 
     check_packages()
     from heronpy.pipeline.executors import equip
 
-    with _shared.session(lambda: _started(app, master, conf)) as session:
+    with _shared.session(lambda: _started(app, master, conf)) as session, pods.ended_by_spark(session.sparkContext):
         equip(session.sparkContext, conf)
         yield session
 
@@ -134,6 +141,8 @@ def _started(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Any]:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         check_java()
         check_master(master)
+        if pods.is_kubernetes(master):
+            pods.check_image(conf)
         with _own_session(app, master, conf) as session:
             yield session
         return
@@ -183,7 +192,7 @@ def _java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _defaults(master: str, log_config: Path) -> dict[str, str]:
+def _defaults(master: str, conf: Mapping[str, str], log_config: Path) -> dict[str, str]:
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -195,7 +204,7 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
     if is_local(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     defaults["spark.python.daemon.module"] = "heronpy.pipeline._daemon"
-    return defaults | cluster_defaults(master)
+    return defaults | cluster_defaults(master, conf)
 
 
 @contextlib.contextmanager
@@ -210,9 +219,11 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="heron-spark-", ignore_cleanup_errors=True))
         )
-        log_config = scratch / "log4j2.properties"
-        log_config.write_text(_LOG_CONFIG)
-        settings = {**_defaults(master, log_config), "spark.local.dir": str(scratch), **conf}
+        log_config, pods_log = scratch / "log4j2.properties", scratch / "pods.log"
+        settings = {**_defaults(master, conf, log_config), "spark.local.dir": str(scratch), **conf}
+        if pods.is_kubernetes(master):
+            settings[pods.LOG_KEY] = str(pods_log)
+        log_config.write_text(_LOG_CONFIG + (pods.log_config(pods_log) if pods.is_kubernetes(master) else ""))
         spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(settings.items()))
         stack.enter_context(_environment(master, conf))
         limit_s = None if is_local(master) else start_timeout_s(conf)
@@ -233,7 +244,8 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
                     f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or lacks "
                     f"resources for the application; {START_TIMEOUT_KEY} is how long to wait"
                 ) from e
-            raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e
+            cause = pods.why_ended(pods.read_log(pods_log)) or pods.api_words(cause)
+            raise UnavailableError(f"Spark does not start on {master}: {cause}") from e
         stack.callback(_stop, session)
         yield session
 

@@ -24,7 +24,7 @@ _NEEDED = ("cloudpickle", "google", "msgspec", "numpy", "psutil", "pyarrow", "_d
 _FOR_S3 = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib3")
 PACKAGES = frozenset((*_NEEDED, *_FOR_S3))
 """What tasks import, by the names of files and directories."""
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """By which a JVM takes less CPU to start."""
 _KILL_EXECUTORS = """\
 import os, signal
@@ -60,16 +60,20 @@ def make_python(host: Host, name: str, *, packages: bool) -> str:
         name: of its directory.
         packages: whether it has what tasks import; it has no heronpy, and nothing else.
     """
-    import numpy
-
     host.run([sys.executable, "-m", "venv", "--without-pip", f"/tmp/{name}"], check=True)
     if packages:
-        installed = Path(numpy.__file__).parents[1]
-        (site,) = (host.tmp / name / "lib").glob("python*/site-packages")
-        for entry in installed.iterdir():
-            if entry.name.partition(".")[0] in PACKAGES:
-                (site / entry.name).symlink_to(entry)
+        link_packages(host.tmp / name)
     return f"/tmp/{name}/bin/python"
+
+
+def link_packages(environment: Path) -> None:
+    """Let a virtual environment have what tasks import, of what is installed here."""
+    import numpy
+
+    (site,) = (environment / "lib").glob("python*/site-packages")
+    for entry in Path(numpy.__file__).parents[1].iterdir():
+        if entry.name.partition(".")[0] in PACKAGES:
+            (site / entry.name).symlink_to(entry)
 
 
 class SparkHosts:
@@ -102,7 +106,7 @@ class SparkHosts:
             "spark.pyspark.python": python,
             "spark.heron.startTimeout": "600",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": _OPTIONS,
+            "spark.executor.extraJavaOptions": OPTIONS,
             **{key.replace("__", "."): value for key, value in more.items()},
         }
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
@@ -152,7 +156,7 @@ class SparkHosts:
         values = {
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": OPTIONS,
             "SPARK_LOCAL_IP": self.hosts.own_address if host is None else host.address,
             **S3Server.credentials,
         }

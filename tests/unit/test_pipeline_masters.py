@@ -15,6 +15,7 @@ from heronpy.pipeline.masters import (
     START_TIMEOUT_KEY,
     check_master,
     check_shared,
+    cluster_defaults,
     is_local,
     python_of_executors,
     start_timeout_s,
@@ -103,6 +104,13 @@ def test_executors_run_this_python_or_one_of_its_version(monkeypatch: pytest.Mon
     assert python_of_executors("yarn", {}) == "/opt/python"
     assert python_of_executors("yarn", {"spark.pyspark.python": "/opt/other"}) == "/opt/other"
     assert python_of_executors("local[2]", {}) == sys.executable
+
+
+def test_executors_that_are_pods_go_to_the_drivers_host_and_are_waited_for_within_the_timeout() -> None:
+    where, wait = "spark.kubernetes.executor.useDriverPodIP", "spark.scheduler.maxRegisteredResourcesWaitingTime"
+    assert cluster_defaults("k8s://https://10.0.0.1:6443", {}) == {where: "false", wait: "30000ms"}
+    assert cluster_defaults("k8s://https://10.0.0.1:6443", {START_TIMEOUT_KEY: "10"})[wait] == "2500ms"
+    assert cluster_defaults("spark://10.0.0.1:7077", {}) == {}
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
