@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import datetime
 import json
 import sys
@@ -20,6 +22,7 @@ from heronpy.runtime import Launch
 SHOWN = 100
 """So many entries are shown unless more are asked for."""
 _WIDTH_MAX = 200
+_PLAIN = (str, bytes, int, float, bool, tuple, type(None))
 
 
 class state(Verbs):  # named as the verb
@@ -85,8 +88,11 @@ def _show_entries(launch: Launch, component: str, name: str, key: str | None, li
         activate(submit.with_running_code(launch))
     except UserCodeError as e:
         print(f"heron: classes of the topology are not known: {e}", file=sys.stderr)
-    found = submit.stored_state(launch, component, name)
+    found = submit.stored_state(launch, component, name, keys=None if key is None else [*_meant(key)])
     wanted = found.entries if key is None else [one for one in found.entries if _is(one.key, key)]
+    if key is not None and not wanted:  # it may be named by what it shows itself as
+        found = submit.stored_state(launch, component, name)
+        wanted = [one for one in found.entries if _is(one.key, key)]
     if key is not None and not wanted:
         raise NotFoundError(f"state {name!r} of {component!r} has no key {key} in checkpoint {found.checkpoint}")
     shown = wanted[:limit] if limit else wanted
@@ -122,12 +128,13 @@ def _is(key: Any, text: str) -> bool:
 
 
 def _meant(text: str) -> Iterator[Any]:
+    """The keys of plain types that a text may name, at least itself."""
     yield text
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return
-    yield _tuples(value)
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = _tuples(read(text))
+            if isinstance(value, _PLAIN):
+                yield value
 
 
 def _tuples(value: Any) -> Any:

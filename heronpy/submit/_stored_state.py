@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heronpy.errors import CheckpointError, NotFoundError, StateError, UsageError
 from heronpy.runtime import Launch
@@ -58,23 +58,30 @@ def stored_states(launch: Launch, component: str | None = None) -> tuple[int, li
         CheckpointError: it is damaged.
         StateError, UnavailableError: the state manager or the storage cannot be read.
     """
+    return _read_newest(launch, component, lambda storage, manifest: _states(storage, manifest, component))
+
+
+def _states(storage: CheckpointStorage, manifest: Manifest, component: str | None) -> list[StateName]:
     from heronpy.checkpoints import open_object
 
-    def read(storage: CheckpointStorage, manifest: Manifest) -> list[StateName]:
-        found: dict[tuple[str, str], StateName] = {}
-        for ref in manifest.objects:
-            if component in (None, ref.component):
-                tasks = manifest.components[ref.component].tasks
-                for one in open_object(storage, ref).header.states:
-                    state = StateName(ref.component, one.name, one.kind.value, one.codec, one.version, tasks)
-                    found[ref.component, one.name] = state
-        return [found[key] for key in sorted(found)]
-
-    return _read_newest(launch, component, read)
+    found: dict[tuple[str, str], StateName] = {}
+    for ref in manifest.objects:
+        if component in (None, ref.component):
+            tasks = manifest.components[ref.component].tasks
+            for one in open_object(storage, ref).header.states:
+                state = StateName(ref.component, one.name, one.kind.value, one.codec, one.version, tasks)
+                found[ref.component, one.name] = state
+    return [found[key] for key in sorted(found)]
 
 
-def stored_state(launch: Launch, component: str, name: str) -> StoredState:
+def stored_state(launch: Launch, component: str, name: str, *, keys: Sequence[Any] | None = None) -> StoredState:
     """The entries of a state in the newest committed checkpoint.
+
+    Args:
+        launch: The topology.
+        component: Whose state.
+        name: Of the state.
+        keys: Of state by key, only what is stored together with one of these is read, which has it if it is there.
 
     What it has of classes of the topology is unpickled when it is asked for, and that runs code that the checkpoint
     names. So a storage in a directory must be the caller's own.
@@ -85,18 +92,26 @@ def stored_state(launch: Launch, component: str, name: str) -> StoredState:
         Otherwise as `stored_states`.
     """
     from heronpy.checkpoints import open_object, read_saved
+    from heronpy.hashing import key_group
     from heronpy.state import stored_entries
 
     def read(storage: CheckpointStorage, manifest: Manifest) -> StoredState:
         storage.check_own()
-        saved = read_saved(manifest, component, 0, 1, lambda ref: open_object(storage, ref))
-        if name not in saved.states:
-            known = ", ".join(sorted(saved.states)) or "none"
+        kind = next((one.kind for one in _states(storage, manifest, component) if one.name == name), None)
+        if kind is None:
+            known = ", ".join(one.name for one in _states(storage, manifest, component)) or "none"
             raise NotFoundError(
                 f"component {component!r} has no state {name!r} in checkpoint {manifest.checkpoint_id}; it has: {known}"
             )
-        state = saved.states[name]
-        return StoredState(manifest.checkpoint_id, state.kind.value, [*stored_entries(state)])
+        parts = [(0, 1)]
+        if keys is not None and kind == "keyed":  # each group as the only one of a task
+            parts = [(group, manifest.groups) for group in sorted({key_group(key, manifest.groups) for key in keys})]
+        entries: list[StoredEntry] = []
+        for index, tasks in parts:
+            saved = read_saved(manifest, component, index, tasks, lambda ref: open_object(storage, ref), only=name)
+            if name in saved.states:
+                entries += stored_entries(saved.states[name])
+        return StoredState(manifest.checkpoint_id, kind, entries)
 
     return _read_newest(launch, component, read)[1]
 

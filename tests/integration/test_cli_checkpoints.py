@@ -20,6 +20,7 @@ from heronpy.ckptmgr.client import CheckpointClient
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit import stored_state
 
 TOPOLOGY_ID = "words-2"  # not that of tests beside these, which are not to be killed
 PLACE = ("local/tests", "words")
@@ -102,6 +103,10 @@ def test_state_is_shown_by_name_and_by_key(tmp_path: Path, launch: Launch) -> No
     one = heron(tmp_path, "state", "show", *PLACE, COMPONENT, "counts", "a")
     assert "counts of count in checkpoint 5: 1 entries" in one.stdout
     assert one.stdout.split()[-2:] == ["'a'", "2"]
+    assert heron(tmp_path, "state", "show", *PLACE, COMPONENT, "counts", "'a'").stdout == one.stdout
+    beside = {entry.key for entry in stored_state(launch, COMPONENT, "counts", keys=["a"]).entries}
+    assert {"a"} <= beside < counts.keys(), "only its key group is read"
+    assert {entry.key for entry in stored_state(launch, COMPONENT, "counts", keys=[*counts]).entries} == counts.keys()
 
 
 @pytest.mark.long
