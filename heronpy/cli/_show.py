@@ -166,6 +166,8 @@ def _print(found: dict[str, Any]) -> None:
     console.print(_processes(found["processes"]))
     for culprit in found["backpressure"]:
         console.print(f"{culprit['culprit']} has throttled the spouts for {duration(culprit['held_s'])}", markup=False)
+    for component, count in found["dead_letters"].items():
+        console.print(f"{component} has set aside {count:,} dead letters", markup=False)
     for line in exception_lines(found["exceptions"]):
         console.print(line, markup=False)
 

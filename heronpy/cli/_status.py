@@ -24,6 +24,8 @@ SPENT = "__time_spent_back_pressure_by_compid/"
 LATENCIES_REQUEST = tmaster_pb2.MetricsRequest(
     metrics=[f"{name}/*" for name in LATENCIES], interval_s=600, by_component=True, sketches=True
 )
+LETTERS_REQUEST = tmaster_pb2.MetricsRequest(metrics=["__dead-letter-count/*", "dead-letter-count*"], by_component=True)
+"""Since the topology began, as far as the Topology Master remembers."""
 RATES = {"emit": "__emit-count", "execute": "__execute-count", "ack": "__ack-count", "fail": "__fail-count"}
 
 
@@ -32,9 +34,10 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
     logical, packing = submit.plans(launch)
     silent = None
     try:
-        reply, (history,) = submit.status_and_metrics(launch, LATENCIES_REQUEST)
+        reply, (history, letters) = submit.status_and_metrics(launch, LATENCIES_REQUEST, LETTERS_REQUEST)
     except UnavailableError as e:
-        reply, history, silent = tmaster_pb2.StatusReply(), tmaster_pb2.MetricsReply(), e
+        reply, silent = tmaster_pb2.StatusReply(), e
+        history = letters = tmaster_pb2.MetricsReply()
     processes, unseen = _processes(launch, packing, reply, now_s)
     health = Health.from_proto(reply.health) if silent is None else unreachable(str(silent), submit.awaited_s(launch))
     return {
@@ -62,6 +65,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "processes": processes,
         "silent": unseen,
         "backpressure": _culprits(reply),
+        "dead_letters": _dead_letters(letters),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
 
@@ -160,6 +164,15 @@ def _latencies(component: str, history: tmaster_pb2.MetricsReply) -> dict[str, d
             kind = latency.removeprefix("__").removesuffix("-latency")
             found[kind] = {f"p{100 * q:g}": round(ns / 1e6, 4) for q, ns in zip(QUANTILES, quantiles, strict=True)}
     return found
+
+
+def _dead_letters(reply: tmaster_pb2.MetricsReply) -> dict[str, int]:
+    """How many each component has set aside, of those that have any."""
+    counts: dict[str, int] = {}
+    for series in reply.series:
+        if series.value:
+            counts[series.component] = counts.get(series.component, 0) + int(series.value)
+    return counts
 
 
 def _counts(instances: list[tmaster_pb2.InstanceStatus], *, rate: bool) -> dict[str, float]:

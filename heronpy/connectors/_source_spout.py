@@ -21,6 +21,7 @@ from heronpy.api.api_constants import (
     TopologyExceptionPolicy,
     TopologyReliabilityMode,
 )
+from heronpy.api.metrics import CountMetric
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
 from heronpy.connectors._source_times import SourceTimes
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
@@ -119,6 +120,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             raise UserCodeError(f"the source cannot be unpickled: {said(e)}") from e
         mode = config.get(TOPOLOGY_RELIABILITY_MODE)
         self._context = context
+        self._dead = CountMetric()
+        context.register_metric("dead-letter-count", self._dead, 10)
         self._source = spout.source
         task_index, num_tasks = self._share()
         self._source_context = source_context = SourceContext(
@@ -275,6 +278,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def _dead_letter(self, where: str, row: Any, reason: str) -> None:
         self.logger.warning("%s: %s", where, reason)
+        self._dead.incr()
         self._emit_letter(_Letter(where, row, reason))
 
     def _emit_letter(self, letter: _Letter) -> None:

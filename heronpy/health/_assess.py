@@ -11,6 +11,7 @@
 | silence      | a process that is attached does not report          | for more than SILENT_UNHEALTHY_S                |
 | backpressure | a culprit throttled the spouts BACKPRESSURE_SHARE   | never: the topology does what its slowest can   |
 | pending      | a spout's limit keeps back what a bolt waits for    | never: what comes of it are failures            |
+| dead-letters | something was set aside                             | never: the rest goes on                         |
 
 `starting` is a topology that is not ready yet, for at most START_S after its Topology Master began.
 """
@@ -86,6 +87,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     silent: Sequence[Silence] = ()
     throttled: Mapping[str, float] = {}
     """Share of WINDOW_S for which each culprit throttled the spouts."""
+    dead_letters: Mapping[str, float] = {}
+    """By component: what it has set aside within WINDOW_S."""
     held_back: Mapping[tuple[str, str], float] = {}
     """By spout and bolt: share of WINDOW_S for which the spout's limit of pending tuples kept back what the bolt, which
     holds what it got, waited for."""
@@ -103,6 +106,7 @@ def assess(observed: Observed) -> Health:
         *_silence(observed.silent),
         *_backpressure(observed.throttled),
         *_held_back(observed.held_back),
+        *_dead_letters(observed.dead_letters),
     )
     return Health.of(reasons, sum(observed.restarts.values()))
 
@@ -188,6 +192,13 @@ def _held_back(held_back: Mapping[tuple[str, str], float]) -> Iterator[Reason]:
                 f"{spout} could emit none: topology.max.spout.pending is too low for it, or it never acks"
             )
             yield Reason(Kind.PENDING, HealthState.DEGRADED, text)
+
+
+def _dead_letters(dead_letters: Mapping[str, float]) -> Iterator[Reason]:
+    for component, count in sorted(dead_letters.items(), key=lambda found: -found[1]):
+        if count:
+            text = f"{component} has set aside {count:,.0f} dead letters in the last {duration(WINDOW_S)}"
+            yield Reason(Kind.DEAD_LETTERS, HealthState.DEGRADED, text)
 
 
 def _named(names: Sequence[str]) -> str:

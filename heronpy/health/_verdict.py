@@ -36,6 +36,7 @@ class Kind(enum.StrEnum):
     SILENCE = "silence"
     BACKPRESSURE = "backpressure"
     PENDING = "pending"
+    DEAD_LETTERS = "dead-letters"
 
 
 class Reason(Struct, frozen=True):

@@ -21,6 +21,8 @@ AGE_S = 1.0
 """An assessment that is not older is given again."""
 _MINUTE_S = 60
 _SPENT = "__time_spent_back_pressure_by_compid/"
+_DEAD_LETTERS = ("__dead-letter-count/*", "dead-letter-count*")
+"""What was set aside: tuples on which user code fails again and again, and what sources and streamlets cannot read."""
 _HELD_BACK = "__held-back-time-ns/"
 
 
@@ -106,6 +108,7 @@ class HealthMonitor:
             outcomes=_outcomes(state, metrics, now_ms) if metrics.reported else {},
             silent=[found for found in self._silent(packing, metrics, now_s) if found.process not in away],
             throttled=_throttled(metrics, now_ms) if metrics.reported else {},
+            dead_letters=_dead_letters(metrics, now_ms) if metrics.reported else {},
             held_back=_held_back(metrics, now_ms) if metrics.reported else {},
         )
 
@@ -160,6 +163,14 @@ def _throttled(metrics: Metrics, now_ms: int) -> dict[str, float]:
         share = min(1.0, series.value / 1000 / max(reply.interval_s, _MINUTE_S))
         shares[culprit] = max(share, shares.get(culprit, 0.0))
     return shares
+
+
+def _dead_letters(metrics: Metrics, now_ms: int) -> dict[str, float]:
+    request = tmaster_pb2.MetricsRequest(metrics=_DEAD_LETTERS, interval_s=WINDOW_S, by_component=True)
+    counts: dict[str, float] = {}
+    for series in metrics.answer(request, now_ms).series:
+        counts[series.component] = counts.get(series.component, 0.0) + series.value
+    return counts
 
 
 def _held_back(metrics: Metrics, now_ms: int) -> dict[tuple[str, str], float]:

@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from health_topology import CrashLoop, Sound, Waiting
+from health_topology import CrashLoop, Idle, Sound, Waiting
 from heron_command import heron_command
 
+from heronpy.api import Grouping, TopologyBuilder
+from heronpy.connectors import JsonLines, SourceSpout
 from heronpy.errors import UnavailableError
 from heronpy.health import CRASH_LOOP_RESTARTS, HealthState
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync, scrape
@@ -74,6 +77,23 @@ def test_windows_that_wait_for_what_a_spouts_limit_keeps_back_are_a_reason(clust
         reasons = {reason.kind: reason.text for reason in handle.status().health.reasons}
         assert reasons.get("pending", "").startswith("hour holds tuples and waited for more for "), reasons
         assert "while numbers could emit none: topology.max.spout.pending" in reasons["pending"]
+
+    eventually_sync(told)
+    handle.kill()
+
+
+def test_rows_that_cannot_be_read_are_a_reason_and_counted(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("1\n{\n2\n}\n")
+    builder = TopologyBuilder("malformed")
+    rows = builder.add_spout("rows", SourceSpout(JsonLines(tmp_path / "rows.jsonl")), 1)
+    builder.add_bolt("out", Idle, 1, {rows: Grouping.SHUFFLE})
+    handle = cluster.submit(builder.build())
+
+    def told() -> None:
+        shown = heron(cluster, "status", "malformed")
+        assert "degraded: rows has set aside 2 dead letters in the last 5 min" in shown
+        assert "rows has set aside 2 dead letters\n" in shown
+        assert json.loads(heron(cluster, "status", "malformed", "--json"))["dead_letters"] == {"rows": 2}
 
     eventually_sync(told)
     handle.kill()

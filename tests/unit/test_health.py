@@ -79,6 +79,8 @@ def test_a_topology_without_new_checkpoints_says_since_when_and_what_they_wait_f
         (Observed(throttled={"a": 0.1}), HEALTHY, None),
         (Observed(held_back={("numbers", "windows"): 0.5}), DEGRADED, Kind.PENDING),
         (Observed(held_back={("numbers", "windows"): 0.1}), HEALTHY, None),
+        (Observed(dead_letters={"words": 1}), DEGRADED, Kind.DEAD_LETTERS),
+        (Observed(dead_letters={"words": 0}), HEALTHY, None),
     ],
 )
 def test_each_fault_alone_has_its_state(observed: Observed, state: HealthState, kind: Kind | None) -> None:
