@@ -258,6 +258,9 @@ def sinks(*, on_step: Step) -> list[Row]:
     rows = []
     for name, changed in changed_outputs():
         on_step(name)
+        if isinstance(changed, str):
+            rows.append(Row(name, f"not measured: {changed}", "", True))
+            continue
         figure = "differs" if changed else "byte-equal"
         rows.append(Row(f"{name}: an hour before the commit", figure, "byte-equal", not changed))
     return rows
