@@ -167,7 +167,7 @@ def _print(found: dict[str, Any]) -> None:
     for culprit in found["backpressure"]:
         console.print(f"{culprit['culprit']} has throttled the spouts for {duration(culprit['held_s'])}", markup=False)
     for component, count in found["dead_letters"].items():
-        console.print(f"{component} has set aside {count:,} dead letters", markup=False)
+        console.print(f"{component} has set aside {count:,} dead letter{'s' * (count != 1)}", markup=False)
     for line in exception_lines(found["exceptions"]):
         console.print(line, markup=False)
 

@@ -197,7 +197,8 @@ def _held_back(held_back: Mapping[tuple[str, str], float]) -> Iterator[Reason]:
 def _dead_letters(dead_letters: Mapping[str, float]) -> Iterator[Reason]:
     for component, count in sorted(dead_letters.items(), key=lambda found: -found[1]):
         if count:
-            text = f"{component} has set aside {count:,.0f} dead letters in the last {duration(WINDOW_S)}"
+            letters = "1 dead letter" if count == 1 else f"{count:,.0f} dead letters"
+            text = f"{component} has set aside {letters} in the last {duration(WINDOW_S)}"
             yield Reason(Kind.DEAD_LETTERS, HealthState.DEGRADED, text)
 
 
