@@ -34,7 +34,7 @@ from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
 from heronpy.pipeline.masters import SHARED_DISK_KEY, SHIP_PACKAGES_KEY
 from heronpy.pipeline.running import RunReport
 from heronpy.pipeline.running import run as batch_run
-from heronpy.pipeline.session import check_packages
+from heronpy.pipeline.session import check_packages, start_named
 
 SETTINGS = {name: {"cls": JobCommand} for name in ("run", "backfill", "bootstrap", "compact", "vacuum")}
 
@@ -360,14 +360,15 @@ def _session(loaded: Loaded, master: str | None, settings: dict[str, str]) -> It
     pickle_by_value_in_spark()
     enter(loaded.cwd)
     conf = {**loaded.spark_conf(), **settings}
-    where = {"master": master or LOCAL, "conf": conf}
+    where = {"master": LOCAL if master is None else master, "conf": conf}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         yield where
         return
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"heronpy {loaded.job.name}").config(map={**conf})
-    session = (builder.master(master) if master else builder).getOrCreate()
+    with start_named(master or "spark-submit's master", conf):
+        session = (builder.master(master) if master else builder).getOrCreate()
     try:
         yield where
     finally:

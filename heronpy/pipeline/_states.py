@@ -23,11 +23,11 @@ from heronpy.pipeline.inputs import (
 )
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
-from heronpy.pipeline.masters import check_shared, master_in_use
+from heronpy.pipeline.masters import check_request
 from heronpy.pipeline.pending import with_lost
 from heronpy.pipeline.plan import BatchPlan, plan_batch, refuse_twins
 from heronpy.pipeline.reductions import state_directory
-from heronpy.pipeline.session import spark_session
+from heronpy.pipeline.session import refusals_named, spark_session
 from heronpy.pipeline.task import Report
 from heronpy.streamlet.graph import ReduceByKeyNode
 
@@ -65,7 +65,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         DamagedInputError: input is damaged, and no run was ordered to do without it.
         StateError: archives have lost rows that batches were computed from.
     """
-    check_shared(master_in_use(master), conf or {}, job.places())
+    check_request(master, conf or {}, job.places())
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     nodes = [node for node in job.graph.nodes() if isinstance(node, ReduceByKeyNode)]
     if not nodes:
@@ -75,7 +75,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
     refuse_twins(nodes)
     plan = plan_batch(job, nodes)
-    with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
+    with spark_session(f"heronpy {job.name}", master, conf or {}) as session, refusals_named():
         report, version = _computed(session.sparkContext, job, plan, manifest, manifest.committed_watermark)
     try:
         files = {node.stage: [p.written for p in report.parts if p.stage == node.stage] for node in nodes}

@@ -20,10 +20,11 @@ from heronpy.archive.merging import Merged, MergePlan, merge_files, plan_merges,
 from heronpy.errors import HeronError
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline._manifest_log import lease
+from heronpy.pipeline.execute import collected
 from heronpy.pipeline.executors import check_places
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.masters import check_shared, master_in_use
-from heronpy.pipeline.session import spark_session
+from heronpy.pipeline.masters import check_request
+from heronpy.pipeline.session import refusals_named, spark_session
 
 _LOCK = "_compact.lock"
 _ROUNDS_PER_CORE = 8
@@ -80,7 +81,7 @@ def compact(
         HeronError: an archive cannot be read or written.
     """
     archives = {f"the archive {name}": job.archive_path(node) for name, node in job.archives().items()}
-    check_shared(master_in_use(master), conf, archives)
+    check_request(master, conf, archives)
     report = CompactReport()
     began_s = time.monotonic()
     with ExitStack() as locks:
@@ -162,14 +163,10 @@ def _run(
 
 def _merged(plans: Sequence[MergePlan], app: str, master: str, conf: Mapping[str, str]) -> Iterator[Merged]:
     """Merge in Spark tasks, and hand out what is ready every few rounds: a crash loses little work."""
-    with spark_session(app, master, conf) as session:
+    with spark_session(app, master, conf) as session, refusals_named():
         context = session.sparkContext
         check_places(context, conf, [plan.directory for plan in plans])
         at_a_time = max(1, context.defaultParallelism) * _ROUNDS_PER_CORE
         for begin in range(0, len(plans), at_a_time):
             now = plans[begin : begin + at_a_time]
-            try:
-                yield from context.parallelize(now, len(now)).map(merge_files).collect()
-            except Exception as error:  # py4j's and PySpark's many kinds: the last line says what happened in the task
-                line = (str(error).strip().splitlines() or [""])[0]
-                raise HeronError(f"the compaction failed in Spark: {type(error).__name__}: {line[:300]}") from error
+            yield from collected(context.parallelize(now, len(now)).map(merge_files))

@@ -64,6 +64,9 @@ _GC_THRESHOLDS = (200_000, 50, 100)
 _RELIEF = 4096
 """So many elements of the input, and a task checks whether its memory is full."""
 
+_CALL = re.compile(r"An error occurred while calling \S+?\.\s*:\s*")
+"""How Py4J begins what Spark says."""
+
 
 @dataclass(frozen=True)
 class ScanTask:
@@ -164,7 +167,7 @@ def translated(text: str) -> HeronError:
                 "the Spark job failed: one of its Python workers was killed, perhaps for lack of memory; "
                 "nothing was replaced: run it again"
             )
-        return HeronError(f"the Spark job failed: {' '.join(text.split())[:300]}")
+        return HeronError(f"the Spark job failed: {' '.join(_CALL.sub('', text).split())[:300]}")
     frames = text[text.rindex(marker) :].split("\n\n")[0].split("\n\tat ")[0]
     line = next((line for line in reversed(frames.splitlines()) if line and not line[0].isspace()), "")
     kind, _, message = line.partition(": ")

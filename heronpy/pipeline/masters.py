@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from heronpy.errors import ConfigError, UnavailableError, UsageError
 from heronpy.filesystem import Location
+from heronpy.pipeline.memory import LIMIT_KEY, limit_of
 
 SHARED_DISK_KEY = "spark.heron.sharedDisk"
 """`true`: executors have the directories of this machine, at the same paths."""
@@ -29,7 +30,10 @@ _EXECUTORS_S = 30.0
 """How long Spark waits for executors by itself, before it has started."""
 _CONNECT_S = 5.0
 _LOCAL_HOST = re.compile(r"spark://(127(\.\d+){3}|localhost)(:\d+)?$")
-_FORMS = "local[*], spark://host:7077, yarn or k8s://https://host:6443"
+_LOCAL_FORM = re.compile(
+    r"local(\[(\*|0*[1-9]\d{0,8})(\s*,\s*\d{1,9})?\])?|local-cluster\[\s*\d{1,9}\s*,\s*\d{1,9}\s*,\s*\d{1,9}\s*\]"
+)
+_FORMS = "local[*], local[4], spark://host:7077, yarn or k8s://https://host:6443"
 
 
 def is_local(master: str) -> bool:
@@ -80,6 +84,25 @@ def is_set(conf: Mapping[str, str], key: str) -> bool:
     return value == "true"
 
 
+def check_request(master: str, conf: Mapping[str, str], places: Mapping[str, Location]) -> None:
+    """Refuse what is wrong with where something is to run, before anything is read or started.
+
+    Args:
+        master: Spark's, of a session that does not exist yet.
+        conf: its settings.
+        places: see `check_shared`.
+
+    Raises:
+        ConfigError: a setting has a value that it cannot have.
+        UsageError: there is no such master, or see `check_shared`.
+    """
+    in_use = master_in_use(master)
+    if in_use == master:
+        _servers(master)
+    _check_conf(conf)
+    check_shared(in_use, conf, places)
+
+
 def check_master(master: str) -> None:
     """Refuse in seconds what Spark would try for minutes, or for ever.
 
@@ -87,17 +110,36 @@ def check_master(master: str) -> None:
         UsageError: it is not the URL of a master.
         UnavailableError: nothing listens there, or Hadoop's configuration, which names YARN's, is not there.
     """
-    if master.startswith("local"):
-        return
     if master == "yarn":
         _check_hadoop()
-    elif master.startswith("spark://"):
-        _check_any(master, [_host_port(master, one) for one in master.removeprefix("spark://").split(",")])
-    elif master.startswith("k8s://"):
+    elif servers := _servers(master):
+        _check_any(master, servers)
+
+
+def _servers(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports that a master's URL names.
+
+    Raises:
+        UsageError: it is not the URL of a master.
+    """
+    if master == "yarn" or _LOCAL_FORM.fullmatch(master):
+        return []
+    if master.startswith("spark://"):
+        return [_host_port(master, one) for one in master.removeprefix("spark://").split(",")]
+    if master.startswith("k8s://"):
         url = master.removeprefix("k8s://")
-        _check_any(master, [_host_port(master, url if "://" in url else f"https://{url}")])
-    else:
-        raise UsageError(f"{master!r} is not a master of Spark: use {_FORMS}")
+        return [_host_port(master, url if "://" in url else f"https://{url}")]
+    raise UsageError(f"{master!r} is not a master of Spark: use {_FORMS}")
+
+
+def _check_conf(conf: Mapping[str, str]) -> None:
+    """Refuse settings that Spark takes for something else, or finds wrong in the middle of a job."""
+    if "spark.master" in conf:
+        raise ConfigError("spark.master is not a setting: name the master with --master")
+    start_timeout_s(conf)
+    is_set(conf, SHARED_DISK_KEY)
+    is_set(conf, SHIP_PACKAGES_KEY)
+    limit_of(conf.get(LIMIT_KEY, ""))
 
 
 def _check_hadoop() -> None:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 import psutil
 
+from heronpy.errors import ConfigError
+
 MIB = 1024 * 1024
 LIMIT_BYTES = 512 * MIB
 LIMIT_KEY = "spark.python.worker.memory"
@@ -24,9 +26,17 @@ _HEADROOM = 16
 
 
 def limit_of(text: str) -> int:
-    """Bytes, for what Spark takes as a size: `512m`, `1g`; a bare number is MiB."""
-    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", text.lower())
-    return int(match[1]) * _UNITS[match[2]] if match else LIMIT_BYTES
+    """Bytes, for what Spark takes as a size: `512m`, `1g`; a bare number is MiB. Without one the default.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not text:
+        return LIMIT_BYTES
+    match = re.fullmatch(r"\s*(0*[1-9]\d{0,15})\s*([kmgt]?)b?\s*", text.lower())
+    if match is None:
+        raise ConfigError(f"{LIMIT_KEY} must be a size, as 512m or 1g, not {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 class Memory:

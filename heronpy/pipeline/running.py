@@ -43,7 +43,7 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
 from heronpy.pipeline.manifest import Batch, Manifest, Parts, lock
-from heronpy.pipeline.masters import check_shared, master_in_use
+from heronpy.pipeline.masters import check_request, check_shared
 from heronpy.pipeline.partials import Partials, PartialsTask, partials_tasks
 from heronpy.pipeline.pending import (
     Work,
@@ -62,7 +62,7 @@ from heronpy.pipeline.progress import Progress
 from heronpy.pipeline.reductions import STORED_STATES
 from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
-from heronpy.pipeline.session import check_packages, spark_session
+from heronpy.pipeline.session import check_packages, refusals_named, spark_session
 from heronpy.pipeline.task import Report
 from heronpy.pipeline.views import batch_files, view_files
 from heronpy.streamlet.graph import SinkNode, StoreNode
@@ -121,7 +121,7 @@ def run(
         HeronError: a file cannot be read or written now; what was done before stays done.
     """
     check_packages()
-    check_shared(master_in_use(master), conf or {}, job.places())
+    check_request(master, conf or {}, job.places())
     try:
         plan = plan_batch(job)
         with lock(job.directory) as confirm:
@@ -710,7 +710,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _spark(self) -> Iterator[SparkContext]:
-        with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session:
+        with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session, refusals_named():
             check_places(session.sparkContext, self._conf, self._job.places().values())
             yield session.sparkContext
 

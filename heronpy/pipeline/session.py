@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from heronpy.errors import UnavailableError
+from heronpy.errors import ConfigError, HeronError, UnavailableError
 from heronpy.pipeline import pods
 from heronpy.pipeline.masters import (
     START_TIMEOUT_KEY,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 _JVM_END_S = 60.0
 """A JVM that ends because of its executors waits 20 s for its own threads before it removes them."""
+_JVM_ENDED_S = 5.0
+"""After a connection to it was cut, the JVM has ended within that, or something else was wrong."""
 _JAVA_VERSION_S = 20.0
 _LOG_CONFIG = """\
 rootLogger.level = error
@@ -67,8 +70,21 @@ logger.gateway.level = error
 _JIT = "-XX:TieredStopAtLevel=1"
 """The JVM moves blocks of bytes and lives for minutes: the optimizing compiler takes 3 s of a small run's processor
 time to start, and nothing is faster for it."""
-_CHATTER = b"WARNING: Using incubator modules:"
+_ENVIRONMENT = "spark.executorEnv."
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CHATTER = "WARNING: Using incubator modules:"
 """How a line begins that every JVM of Spark prints, whatever its configuration: Spark asks for the module."""
+_HELD_LINES_MAX = 1_000
+_NO_REASON = ("Picked up ", "Error: Could not create the Java", "Error: A fatal exception", "\t", " ", "/")
+"""How lines begin that a JVM prints beside the one that says why it does not start."""
+_MAIN_FAILED = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?')
+_WORDS_MAX = 300
+_NO_ROOM = ("insufficient memory", "could not reserve", "cannot allocate")
+"""What it says when the machine is the reason."""
+_OF_SETTINGS = re.compile(
+    r"java\.lang\.(IllegalArgument|NumberFormat|ClassNotFound)Exception|org\.apache\.spark\.Spark\w*Exception"
+)
+"""What Spark raises for settings that it cannot have, where nothing but this machine has a part in its start."""
 
 
 class _Shared:
@@ -114,14 +130,19 @@ def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = 
         conf: Spark's configuration, over the defaults made here.
 
     Raises:
-        UnavailableError: PySpark, PyArrow or Java is missing, Spark does not start, or executors on other machines
-            cannot work; one line.
+        UnavailableError: PySpark, PyArrow or Java is missing, Spark does not start or ends in the middle, or executors
+            on other machines cannot work; one line.
+        ConfigError: Spark does not start with these settings.
         UsageError: `master` is not a master.
     """
     check_packages()
     from heronpy.pipeline.executors import equip
 
-    with _shared.session(lambda: _started(app, master, conf)) as session, pods.ended_by_spark(session.sparkContext):
+    with (
+        _shared.session(lambda: _started(app, master, conf)) as session,
+        _death_named(),
+        pods.ended_by_spark(session.sparkContext),
+    ):
         equip(session.sparkContext, conf)
         yield session
 
@@ -148,7 +169,8 @@ def _started(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Any]:
         return
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.appName(app).getOrCreate()  # spark-submit: it chose the master, and ends the JVM
+    with start_named(master, conf):  # spark-submit: it chose the master, and ends the JVM
+        session = SparkSession.builder.appName(app).getOrCreate()
     try:
         yield session
     finally:
@@ -197,7 +219,7 @@ def _defaults(master: str, conf: Mapping[str, str], log_config: Path) -> dict[st
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC {_JIT}",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC {_JIT}",
         "spark.python.worker.memory": "512m",
         "spark.broadcast.compress": "false",
     }
@@ -209,45 +231,159 @@ def _defaults(master: str, conf: Mapping[str, str], log_config: Path) -> dict[st
 
 @contextlib.contextmanager
 def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    failures = (PySparkException, Py4JError, ConnectionError)  # the last: the JVM has ended
     with contextlib.ExitStack() as stack:
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="heron-spark-", ignore_cleanup_errors=True))
         )
         log_config, pods_log = scratch / "log4j2.properties", scratch / "pods.log"
-        settings = {**_defaults(master, conf, log_config), "spark.local.dir": str(scratch), **conf}
+        defaults = _defaults(master, conf, log_config)
+        settings = {**defaults, "spark.local.dir": str(scratch), **conf}
+        settings[_JAVA_OPTIONS] = " ".join((defaults[_JAVA_OPTIONS], conf.get(_JAVA_OPTIONS, ""))).strip()
         if pods.is_kubernetes(master):
             settings[pods.LOG_KEY] = str(pods_log)
         log_config.write_text(_LOG_CONFIG + (pods.log_config(pods_log) if pods.is_kubernetes(master) else ""))
         spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(settings.items()))
         stack.enter_context(_environment(master, conf))
         limit_s = None if is_local(master) else start_timeout_s(conf)
-        stderr = stack.enter_context(_filtered_stderr())
+        stderr = stack.enter_context(_Stderr())
         stack.callback(_end_jvm)
-        try:
-            with _nothing_half_started(limit_s) as is_late:
-                try:
-                    if SparkContext._gateway is None:
-                        _launch_jvm(spark_conf, stderr)
-                    session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
-                except failures as e:
-                    cause = _cause(e)  # which the JVM says, as long as it lives
+        # In words before the JVM is ended, which has them.
+        with start_named(master, conf, stderr, pods_log), _nothing_half_started(limit_s) as is_late, _in_words():
+            try:
+                if SparkContext._gateway is None:
+                    _launch_jvm(spark_conf, stderr.fd)
+                session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
+            except Exception as e:
+                if not is_late.is_set():
                     raise
-        except failures as e:
-            if is_late.is_set():
                 raise UnavailableError(
                     f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or lacks "
                     f"resources for the application; {START_TIMEOUT_KEY} is how long to wait"
                 ) from e
-            cause = pods.why_ended(pods.read_log(pods_log)) or pods.api_words(cause)
-            raise UnavailableError(f"Spark does not start on {master}: {cause}") from e
+        stderr.release()
         stack.callback(_stop, session)
         yield session
+
+
+@contextlib.contextmanager
+def start_named(
+    master: str, conf: Mapping[str, str], stderr: _Stderr | None = None, pods_log: Path | None = None
+) -> Iterator[None]:
+    """Inside Spark starts; what it fails for is one line.
+
+    Args:
+        master: its master.
+        conf: the settings that it was given.
+        stderr: of its JVM, if that is started here.
+        pods_log: where it says why there are no pods.
+
+    Raises:
+        ConfigError: it fails for the settings.
+        UnavailableError: it fails for something else.
+    """
+    try:
+        with _in_words():
+            yield
+    except _Failed as e:
+        raised, cause = e.__cause__, e.words
+        is_of_settings = _OF_SETTINGS.match(cause) is not None
+        if stderr is not None and not e.is_of_java:
+            stderr.close()
+            if reason := stderr.reason():
+                cause, is_of_settings = reason, not any(words in reason.lower() for words in _NO_ROOM)
+        if pods_log is not None:
+            cause = pods.why_ended(pods.read_log(pods_log)) or pods.api_words(cause)
+        message = f"Spark does not start on {master}: {cause}"
+        given = sorted(key for key in conf if not key.startswith(_ENVIRONMENT))
+        if is_of_settings and given and is_local(master):
+            raise ConfigError(f"{message} (settings given: {', '.join(given)})") from raised
+        raise UnavailableError(message) from raised
+
+
+@contextlib.contextmanager
+def _death_named() -> Iterator[None]:
+    """Inside Spark works; whatever fails because its JVM is gone is one line.
+
+    Raises:
+        UnavailableError: the JVM has ended.
+    """
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except Exception as e:
+        if how := _jvm_ended(e):
+            raise UnavailableError(
+                f"Spark's JVM has ended ({how}), perhaps for lack of memory: what was done before stays done; run again"
+            ) from e
+        raise
+
+
+@contextlib.contextmanager
+def refusals_named() -> Iterator[None]:
+    """Inside, what Spark refuses is one line. For our own calls of it: a user's block has Spark's own errors.
+
+    Raises:
+        HeronError: it has refused something.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as e:
+        raise HeronError(f"Spark has failed: {' '.join(_cause(e).split())[:_WORDS_MAX]}") from e
+
+
+class _Failed(Exception):
+    """Of Spark, in words: the JVM must be asked for its own while it lives."""
+
+    def __init__(self, words: str, *, is_of_java: bool) -> None:
+        super().__init__(words, is_of_java)
+        self.words, self.is_of_java = words, is_of_java
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as e:  # the last: the JVM has ended
+        raise _Failed(_cause(e), is_of_java=isinstance(e, Py4JJavaError)) from e
+
+
+def _jvm_ended(error: BaseException) -> str:
+    """How the JVM has ended that this process has started; empty: it has not.
+
+    A connection that is cut is known before the JVM's end: that is waited for.
+    """
+    from py4j.protocol import Py4JNetworkError
+
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, (Py4JNetworkError, ConnectionError, EOFError)):
+        seen = seen.__cause__ or seen.__context__
+    code = _exit_code(0.0 if seen is None else _JVM_ENDED_S)
+    if not code:
+        return ""
+    return f"exit code {code}" if code > 0 else signal.Signals(-code).name
+
+
+def _exit_code(within_s: float) -> int:
+    """Of the JVM that this process has started; 0: it lives, or is another process's."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return 0
+    try:
+        return int(process.wait(within_s))
+    except subprocess.TimeoutExpired:
+        return 0
 
 
 def _cause(error: Exception) -> str:
@@ -317,25 +453,63 @@ def _launch_jvm(conf: Any, stderr: int) -> None:
     SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, {"stderr": stderr}), conf=conf)
 
 
-@contextlib.contextmanager
-def _filtered_stderr() -> Iterator[int]:
-    """A file descriptor: what is written there goes to standard error, but for what every JVM of Spark says."""
-    ours, its = os.pipe()
-    reader = threading.Thread(target=_pass_on, args=(ours,), name="spark stderr", daemon=True)
-    reader.start()
-    try:
-        yield its
-    finally:
-        os.close(its)
-        reader.join(_JVM_END_S)  # up to the JVM's last word
+class _Stderr:
+    """Standard error of a JVM: what is written there goes on to ours, but for what every JVM of Spark says.
+
+    Until `release` it is held: if Spark does not start, it has the reason. A context manager.
+    """
+
+    def __init__(self) -> None:
+        ours, self.fd = os.pipe()
+        self._lock = threading.Lock()
+        self._held: list[str] | None = []
+        self._is_open = True
+        self._reader = threading.Thread(target=self._pass_on, args=(ours,), name="spark stderr", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for the JVM's last word."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.fd)
+            self._reader.join(_JVM_END_S)
+
+    def release(self) -> None:
+        """Spark has started: pass on what was held, and what follows as it comes."""
+        with self._lock:
+            _print_lines(self._held or ())
+            self._held = None
+
+    def reason(self) -> str:
+        """The line of those held that says why a JVM does not start; empty: none does."""
+        with self._lock:
+            lines = [line.rstrip() for line in self._held or ()]
+        if failed := next((line for line in lines if _MAIN_FAILED.match(line)), ""):
+            return _MAIN_FAILED.sub("", failed)
+        return next((line for line in lines if line and not line.startswith(_NO_REASON)), "")
+
+    def _pass_on(self, fd: int) -> None:
+        with open(fd, "rb") as lines, contextlib.suppress(OSError, ValueError):  # standard error may be closed
+            for raw in lines:
+                line = raw.decode(errors="replace")
+                if line.startswith(_CHATTER):
+                    continue
+                with self._lock:
+                    if self._held is None:
+                        _print_lines([line])
+                    elif len(self._held) < _HELD_LINES_MAX:
+                        self._held.append(line)
 
 
-def _pass_on(fd: int) -> None:
-    with open(fd, "rb") as lines, contextlib.suppress(OSError, ValueError):  # standard error may be closed
-        for line in lines:
-            if not line.startswith(_CHATTER):
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+def _print_lines(lines: Iterable[str]) -> None:
+    sys.stderr.writelines(lines)
+    sys.stderr.flush()
 
 
 @contextlib.contextmanager

@@ -72,3 +72,23 @@ def test_jobs_of_two_threads_share_a_session_that_goes_with_the_last(tmp_path: P
     script.write_text(TWO)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr, done.returncode) == ("[3, 4] None\n", "", 0)
+
+
+IN_THE_BLOCK = """
+from heronpy.pipeline import spark_session
+
+for fails in (lambda session: session.sql("SELECT nothing FROM nowhere"), lambda session: open("/nowhere/at-all")):
+    try:
+        with spark_session("own", "local[1]") as session:
+            fails(session)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.long
+def test_what_fails_in_a_users_block_keeps_its_kind(tmp_path: Path):
+    script = tmp_path / "own.py"
+    script.write_text(IN_THE_BLOCK)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.returncode) == ("AnalysisException\nFileNotFoundError\n", 0), done.stderr

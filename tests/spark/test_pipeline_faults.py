@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from pipeline_program import archive, job_at
@@ -20,7 +21,9 @@ from heronpy.pipeline import Job, Manifest, Progress, ViewReader, computing, run
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.duplicates import file_hashes
 from heronpy.pipeline.session import check_java
+from heronpy.pipeline.vacuum import vacuum
 from heronpy.streamlet import Sum
+from heronpy.testing import eventually_sync
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark]
@@ -117,16 +120,73 @@ def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
     assert not (tmp_path / "manifest.json").exists()
 
 
-def test_what_keeps_spark_from_starting_is_one_line():
-    program = "from heronpy.pipeline import spark_session; spark_session('x', 'local[1]', {%r: 'odd'}).__enter__()"
-    command = [sys.executable, "-c", program % "spark.scheduler.mode"]  # in a process of its own, as above
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+PROGRAM = f"""
+import sys
+from pathlib import Path
+from heronpy.pipeline import run
+from pipeline_program import job_at
+run({{job}}, master="local[1]", until_ms={END_MS}, conf={{conf}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("spark.scheduler.mode", "odd", "ConfigError: Spark does not start on local[1]: "),
+        (
+            "spark.driver.memory",
+            "odd",
+            "ConfigError: Spark does not start on local[1]: Invalid maximum heap size: -Xmxodd",
+        ),
+        ("spark.default.parallelism", "odd", "HeronError: Spark has failed: "),
+    ],
+)
+def test_a_setting_that_spark_cannot_have_is_one_line_that_names_it(
+    tmp_path: Path, key: str, value: str, error: str
+) -> None:
+    archive(tmp_path, rows_of(0))
+    program = PROGRAM.format(job="job_at(Path(sys.argv[1]))", conf={key: value})
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", program, str(tmp_path)]  # in a process of its own, as above
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        "heronpy.errors.UnavailableError: Spark does not start on local[1]: "
-    )
-    assert "spark.scheduler.mode" in done.stderr.splitlines()[-1]
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"heronpy.errors.{error}"), done.stderr
+    assert key in line
     assert "spark: " not in done.stderr
+    assert not Manifest.load(tmp_path).batches
+
+
+def test_a_jvm_that_is_killed_is_named_and_the_next_run_is_exact(tmp_path: Path, spark: Any) -> None:
+    archive(tmp_path, rows := rows_of(0))
+    marker = tmp_path.with_name("computing")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    program = PROGRAM.format(job="job_at(Path(sys.argv[1]), Path(sys.argv[2]))", conf={})
+    command = [sys.executable, "-c", program, str(tmp_path), str(marker)]
+    with psutil.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            eventually_sync(lambda: check(marker.exists()), within_s=120)
+            (jvm,) = (child for child in process.children() if child.name() == "java")
+            started = process.children(recursive=True)
+            jvm.kill()
+            _, said = process.communicate(timeout=120)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    marker.unlink(missing_ok=True)  # a worker waits for that
+    assert said.splitlines()[-1] == (
+        "heronpy.errors.UnavailableError: Spark's JVM has ended (SIGKILL), perhaps for lack of memory: what was done "
+        "before stays done; run again"
+    )
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive
+    run(job_at(tmp_path), until_ms=END_MS)
+    assert total(job_at(tmp_path)) == counted(rows)
+    assert not vacuum(job_at(tmp_path), dry_run=True).leftovers
+
+
+def check(holds: bool) -> None:
+    assert holds
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])

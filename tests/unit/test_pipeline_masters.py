@@ -12,14 +12,17 @@ from heronpy.errors import ConfigError, HeronError, UnavailableError, UsageError
 from heronpy.filesystem import location
 from heronpy.pipeline.masters import (
     SHARED_DISK_KEY,
+    SHIP_PACKAGES_KEY,
     START_TIMEOUT_KEY,
     check_master,
+    check_request,
     check_shared,
     cluster_defaults,
     is_local,
     python_of_executors,
     start_timeout_s,
 )
+from heronpy.pipeline.memory import LIMIT_KEY
 from heronpy.testing.servers import free_port
 
 OWN = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -49,6 +52,10 @@ def test_executors_of_a_master_are_here_or_elsewhere(master: str, local: bool) -
         ("http://host:8080", "is not a master of Spark"),
         ("sc://host:15002", "is not a master of Spark"),
         ("", "is not a master of Spark"),
+        ("localhost", "is not a master of Spark"),
+        ("local[0]", "is not a master of Spark"),
+        ("local[2", "is not a master of Spark"),
+        ("local[two]", "is not a master of Spark"),
         ("spark://host", "names no host and port"),
         ("spark://host:port", "names no host and port"),
         ("spark://:7077", "names no host and port"),
@@ -58,6 +65,24 @@ def test_executors_of_a_master_are_here_or_elsewhere(master: str, local: bool) -
 def test_what_is_not_a_master_is_refused(master: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         check_master(master)
+    with pytest.raises(UsageError, match=words):  # whatever else is wrong with it, as executors that are elsewhere
+        check_request(master, {}, {"the directory of Words": Path("/nowhere")})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (LIMIT_KEY, "abc", "spark.python.worker.memory must be a size, as 512m or 1g, not 'abc'"),
+        (LIMIT_KEY, "0", "must be a size"),
+        ("spark.master", "local", "name the master with --master"),
+        (SHARED_DISK_KEY, "yes", "must be true or false, not 'yes'"),
+        (SHIP_PACKAGES_KEY, "yes", "must be true or false, not 'yes'"),
+        (START_TIMEOUT_KEY, "soon", "must be a number of seconds"),
+    ],
+)
+def test_settings_are_refused_before_anything_starts(key: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_request("local[1]", {key: value}, {})
 
 
 def test_a_master_that_does_not_answer_is_named_at_once() -> None:
@@ -70,7 +95,8 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
 def test_of_several_masters_one_that_answers_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         check_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{server.getsockname()[1]}")
-        check_master("local[2]")
+        for local in ("local", "local[*]", "local[2]", "local[*,3]", "local[2, 3]", "local-cluster[1,1,1024]"):
+            check_master(local)
 
 
 def test_yarn_is_found_by_hadoops_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
