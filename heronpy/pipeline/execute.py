@@ -30,7 +30,7 @@ from heronpy.pipeline.masters import import_path
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
 from heronpy.pipeline.outputs import SinkPort, SinkReducer, StorePort, StoreReducer
 from heronpy.pipeline.partials import BEFORE_MS, PartialsTask
-from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.plan import BatchPlan, is_sessions
 from heronpy.pipeline.reductions import (
     KeyedWindowPort,
     KeyedWindowReducer,
@@ -42,6 +42,7 @@ from heronpy.pipeline.reductions import (
     WindowReducer,
     emit,
 )
+from heronpy.pipeline.sessions import SessionPort, SessionReducer
 from heronpy.pipeline.spill import Overflow, Reducer, local_directory
 from heronpy.pipeline.task import Report, Task, file_of
 from heronpy.pipeline.task_errors import sendable_errors
@@ -233,6 +234,8 @@ class _Work:
             return SinkPort(node, task, layout, outbox, ordered=self.ordered)
         if isinstance(node, JoinNode):
             return JoinPort(node, side, task, outbox)
+        if is_sessions(node):
+            return SessionPort(node, task, layout, outbox)
         if isinstance(node, ReduceByKeyNode):
             return KeyPort(node, task, layout, outbox, self._begins(node.stage), self._taken(node.stage))
         if isinstance(node, ReduceByKeyAndWindowNode):
@@ -252,7 +255,7 @@ class _Work:
 
         def new() -> Reducer:
             if isinstance(node, JoinNode):
-                return JoinReducer(node, task, layout, back_ms)
+                return JoinReducer(node, task, layout, back_ms, scratch)
             if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
                 return StateReducer(node, task, layout)
             if isinstance(node, ReduceByKeyNode):
@@ -263,9 +266,11 @@ class _Work:
                 return KeyReducer(
                     node, task, layout, back_ms, self.port(kept, 0), plan.stored(kept), is_reduced=plan.is_nested
                 )
+            assert isinstance(node, (ReduceByKeyAndWindowNode, ReduceByWindowNode)), node
+            if is_sessions(node):
+                return SessionReducer(node, task, layout, back_ms)
             if isinstance(node, ReduceByKeyAndWindowNode):
                 return KeyedWindowReducer(node, task)
-            assert isinstance(node, ReduceByWindowNode), node
             return WindowReducer(node, task)
 
         return Overflow(new, self.memory, scratch)

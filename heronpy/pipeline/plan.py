@@ -139,7 +139,8 @@ class BatchPlan:
         for name, node in self.nodes.items():
             if isinstance(node, WINDOWED):
                 for output in {*_below(self, name)}.intersection(found):
-                    found[output].append(f"{node.window.duration_ms}/{node.window.slide_ms} ms")
+                    kind = "sessions" if is_sessions(node) else node.window.slide_ms
+                    found[output].append(f"{node.window.duration_ms}/{kind} ms")
         return {output: ", ".join(sorted(windows)) for output, windows in found.items()}
 
     def archives(self) -> list[ArchiveNode]:
@@ -187,7 +188,8 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
         refuse_twins(plan.nodes.values())
-        _keep_partials(plan)
+        if not any(map(is_sessions, plan.nodes.values())):  # with sessions all is read
+            _keep_partials(plan)
         _trace(plan)
     return plan
 
@@ -206,6 +208,11 @@ def _origin(parent: Node) -> Node:
     if isinstance(parent, ArchiveNode):
         return parent
     return next((child for child in parent.children if isinstance(child, ArchiveNode)), parent)
+
+
+def is_sessions(node: Node) -> bool:
+    """Whether a node's windows are sessions: these may reach over any number of batches."""
+    return isinstance(node, WINDOWED) and isinstance(node.window.windows, Session)
 
 
 def _is_input(node: Node) -> bool:
@@ -229,11 +236,6 @@ def _check(node: Node) -> None:
         raise TopologyError(
             f"{node.stage} cannot run in batch: its windows are made of arrival times; "
             "give its elements event times with event_time() before it"
-        )
-    if isinstance(node, WINDOWED) and isinstance(node.window.windows, Session):
-        raise TopologyError(
-            f"{node.stage} cannot run in batch: a session may reach over any number of batches; "
-            "use tumbling or sliding windows in what is computed in batch"
         )
     if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
         raise TopologyError(
@@ -305,7 +307,7 @@ def _back(
         node, after = plan.nodes[child], backs[child]
         if carried and child in plan.partials and plan.is_first(child):
             after = 0  # of batches that are not computed from elements, it is given what it has kept
-        if after is None or (isinstance(node, ReduceByKeyNode) and not resumed):
+        if after is None or is_sessions(node) or (isinstance(node, ReduceByKeyNode) and not resumed):
             return None
         if isinstance(node, ReduceByKeyNode):  # what is kept is of whole batches
             after = -(-after // plan.batch_length_ms) * plan.batch_length_ms

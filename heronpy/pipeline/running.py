@@ -190,6 +190,7 @@ class _Run:
     def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> bool:
         """All input is in archives: compute what is pending. False: there is more, after another look at archives."""
         manifest, lookback = self._manifest, self._in_batches(self._plan.lookback_ms)
+        everything |= lookback is None and not self._plan.partials  # all is read, however little is new
         reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
         span = None if lookback is None else max(lookback, reach)
         before = _noted(manifest)
@@ -368,9 +369,9 @@ class _Run:
         """
         if work.less and lookback_ms is None:
             raise StateError(
-                f"batch {self._name(work.less[0])} cannot be computed: its reduce_by_key reads everything before it, "
-                "and the archive has lost rows of batches that are done; put them back, or let the reduction end in "
-                "a store"
+                f"batch {self._name(work.less[0])} cannot be computed: its reduce_by_key, or its sessions, read "
+                "everything before it, and the archive has lost rows of batches that are done; put them back, or let "
+                "the reduction end in a store"
             )
         if hurt := sorted({*work.hurt} - {*work.pending}):
             self._report.notes.append(
@@ -430,7 +431,11 @@ class _Run:
         if work.carries:
             plan = plan.carried()
             kept = self._kept(plan, group, cores(sc), {*group} - carried)
-        elif lookback is None and can_resume(self._manifest, work, group, self._views, self._sinks):
+        elif (
+            lookback is None
+            and self._plan.partials
+            and can_resume(self._manifest, work, group, self._views, self._sinks)
+        ):
             plan = plan.resumed()
             kept = self._kept(plan, group, cores(sc))
         back = self._in_batches(plan.lookback_ms)

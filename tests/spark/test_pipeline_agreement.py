@@ -79,6 +79,7 @@ def branches(events: Streamlet) -> dict[str, Streamlet]:
     odd = events.filter(lambda e: e[1] % 2).map(lambda e: (e[0], e[1])).set_name("odd")
     tumbling = WindowConfig.create_tumbling_window(10)
     sliding = WindowConfig.create_sliding_window(15, 5)
+    sessions = WindowConfig.create_session_window(4)
     parts = events.split({"low": lambda e: e[1] < 3, "high": lambda e: e[1] > 1})
     return {
         "map": events.map(lambda e: e[1] * 2),
@@ -106,6 +107,13 @@ def branches(events: Streamlet) -> dict[str, Streamlet]:
         "join": pairs.join(odd, tumbling, lambda a, b: [a, b]),
         "join_sliding": pairs.join(odd, sliding, lambda a, b: [a, b]),
         "join_with_itself": pairs.join(pairs, tumbling, lambda a, b: [a, b]),
+        "reduce_by_session": pairs.map(lambda p: p[1]).reduce_by_window(sessions, lambda a, b: a + b),
+        "reduce_by_key_and_session": pairs.reduce_by_key_and_window(sessions, lambda a, b: a + b),
+        "windows_of_sessions": pairs.reduce_by_key_and_window(sessions, max)
+        .map(lambda kw: (kw[0].key, kw[1]))
+        .reduce_by_key_and_window(tumbling, lambda a, b: a + b),
+        "join_sessions": pairs.join(odd, sessions, lambda a, b: [a, b]),
+        "outer_join_sessions": pairs.outer_join(odd, sessions, lambda a, b: [a, b]),
         "outer_left_join": pairs.outer_left_join(odd, tumbling, lambda a, b: [a, b]),
         "outer_right_join": odd.outer_right_join(pairs, tumbling, lambda a, b: [a, b]),
         "outer_join": odd.map(lambda p: (p[0] + "x" if p[1] > 4 else p[0], p[1])).outer_join(

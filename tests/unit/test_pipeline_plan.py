@@ -114,6 +114,18 @@ def test_a_reduction_that_is_resumed_begins_with_whole_batches() -> None:
     assert plan.lookback_ms == -(-15_000 // plan.batch_length_ms) * plan.batch_length_ms + 7_000
 
 
+def test_sessions_need_everything_and_keep_nothing() -> None:
+    def define(builder: Builder) -> None:
+        pairs = builder.new_source(Events()).archive().key_by(len)
+        sessions = pairs.reduce_by_key_and_window(WindowConfig.create_session_window(10), plus)
+        sessions.map(lambda pair: (pair[0].key, pair[1])).reduce_by_key(plus).to_store("view", Sum())
+
+    plan = planned(define)
+    assert (plan.lookback_ms, plan.resumed().lookback_ms) == (None, None)
+    assert plan.reach_ms == 10_000, "a session ends so long after its last element"
+    assert not plan.partials
+
+
 def test_a_log_is_left_out() -> None:
     def define(builder: Builder) -> None:
         lines = builder.new_source(Files())
@@ -131,10 +143,6 @@ def consumed(s: Streamlet) -> None:
 
 def windowed(s: Streamlet) -> None:
     s.count_by_key_and_window(WindowConfig(10, 10)).to_store("v", Sum())
-
-
-def in_sessions(s: Streamlet) -> None:
-    s.event_time(float).count_by_key_and_window(WindowConfig.create_session_window(10), len).to_store("v", Sum())
 
 
 def sunk(s: Streamlet) -> None:
@@ -158,7 +166,6 @@ def stored(s: Streamlet) -> None:
     [
         (Files(), consumed, "consume-1 cannot run in batch: consume"),
         (Untimed(), windowed, "count_by_key_and_window-1 cannot run in batch: its windows are made of arrival times"),
-        (Files(), in_sessions, "count_by_key_and_window-1 cannot run in batch: a session"),
         (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
         (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
         (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),
