@@ -21,7 +21,7 @@ from heronpy.pipeline.memory import Memory
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 PARTS = 32
 _DEPTH_MAX = 3
-"""After 32^3 parts what is together is of one key, and dividing it is of no use."""
+"""After 32^3 parts what is together is of one key, and dividing it is of no use: a reducer may have a `spill`."""
 _DIVIDED = 8192
 """Rows that are divided among parts together."""
 _Run = TypeVar("_Run", bound=Hashable)
@@ -149,7 +149,7 @@ class Overflow:
 
     What it has is divided by a hash of the key among runs whenever memory is full, and each run is reduced by itself
     in the end (a Grace hash join): memory is bounded by the largest run. One that is still too large is divided again,
-    by other bits of the hash.
+    by other bits of the hash. What is of one key at last is left to the reducer: it is one value, or it has a `spill`.
     """
 
     def __init__(self, new: Callable[[], Reducer], memory: Memory, directory: str | None, depth: int = 0) -> None:
@@ -180,8 +180,12 @@ class Overflow:
             OSError: the disk is full.
         """
         self._reducer.add(head, rows)
-        if self._depth < _DEPTH_MAX and self._memory.is_full():
-            self._divide()
+        if self._depth < _DEPTH_MAX:
+            if self._memory.is_full():
+                self._divide()
+        elif (spill := getattr(self._reducer, "spill", None)) is not None and self._memory.is_full():
+            spill()
+            self._memory.emptied()
 
     def results(self) -> Iterator[Any]:
         """What comes of everything. What a reducer still has to write it writes when its run is done.
