@@ -25,6 +25,7 @@ from heronpy.pipeline._states import states
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.plan import live_only
 from heronpy.pipeline.reconcile import live_reader
 from heronpy.streamlet.bootstrap import name_bootstrap, write_cut, write_states
 from heronpy.streamlet.graph import ReduceByKeyNode
@@ -84,7 +85,10 @@ def load_live_views(
 
     loaded = {}
     upto, first = manifest.committed_watermark, manifest.live_from(job.config.keep_live_batches)
+    alone = live_only(job)
     for view, node in job.stores().items():
+        if view in alone:
+            continue
         with (
             live_reader(job, node) as live,
             contextlib.closing(ViewReader(job.directory, view, node.monoid, manifest)) as batch_view,

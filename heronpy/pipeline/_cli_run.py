@@ -32,6 +32,7 @@ from heronpy.pipeline.cli_job import (
 from heronpy.pipeline.cli_progress import shown, steps
 from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
 from heronpy.pipeline.masters import SHARED_DISK_KEY, SHIP_PACKAGES_KEY
+from heronpy.pipeline.reconcile import drop_live_rows
 from heronpy.pipeline.running import RunReport
 from heronpy.pipeline.running import run as batch_run
 from heronpy.pipeline.session import check_packages, start_named
@@ -94,7 +95,7 @@ def run(
             report = _run(loaded, master, settings, quiet=as_json, **which)
         add_report(report)
         _print_report(loaded, report, as_json)
-        prune(loaded)
+        drop_live_rows(loaded.job)
 
 
 def backfill(
@@ -282,26 +283,6 @@ def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[i
     if not found:
         raise UsageError(f"there is no batch to compute again in that time: {upto}")
     return found
-
-
-def prune(loaded: Loaded) -> int:
-    """Drop live rows of batches that were closed longer ago than the program keeps; how many rows.
-
-    Raises:
-        HeronError: a live store cannot be reached. The batches are done all the same, and the next run drops the rows.
-    """
-    from heronpy.pipeline.manifest import Manifest
-    from heronpy.pipeline.reconcile import live_reader
-
-    job = loaded.job
-    first = Manifest.load(job.directory, job.batch_length_ms).live_from(job.config.keep_live_batches)
-    if first is None:
-        return 0
-    dropped = 0
-    for node in job.stores().values():
-        with live_reader(job, node) as live:
-            dropped += live.drop(first - 1)
-    return dropped
 
 
 def _run(loaded: Loaded, master: str | None, settings: dict[str, str], *, quiet: bool, **which: Any) -> RunReport:

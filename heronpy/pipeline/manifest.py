@@ -120,6 +120,11 @@ class Manifest:
         candidates = self.batches.where(lambda segment: segment.views.get(view, (0, 0))[0] < segment.done)
         return [n for n, batch in candidates if upto is not None and n <= upto and view not in batch.views]
 
+    def newest_has(self, view: str) -> bool:
+        """Whether the last of its batches has a view."""
+        newest = next(reversed(self.batches), None)
+        return newest is not None and view in self.batches[newest].views
+
     def view_rows(self, view: str) -> int:
         """Of all batches together."""
         return sum(segment.views.get(view, (0, 0))[1] for segment in self.batches.segments())

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
+from heronpy.errors import NotFoundError, StateError, TopologyError, UnavailableError, nearest
 from heronpy.pipeline.blocks import BLOCK_ROWS, sliced
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, manifest_stamp
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.plan import live_only
 from heronpy.pipeline.spill import Overflow
 from heronpy.pipeline.window_keys import batch_of, key_type
 from heronpy.stores import StoreContext, StoreReader, decode_key, encode_key
@@ -57,7 +58,8 @@ class MergedStore:
     The batch part is exact. The live part, of batches that are not done, is whatever the topology has merged so far:
     replayed events count again, and a `reduce_by_key` without window hands on each intermediate result, which a view
     with `Sum` adds up, so that a running count may read several times too high. Both end when the batch is done.
-    With `exact_only` the live part is left out: values are exact, and as old as `committed_watermark` says.
+    With `exact_only` the live part is left out: values are exact, and as old as `committed_watermark` says. A view that
+    no batch run computes (see `plan.live_only`) is its live part.
     """
 
     def __init__(self, job: Job, view: str, *, exact_only: bool = False) -> None:
@@ -70,6 +72,7 @@ class MergedStore:
 
         Raises:
             NotFoundError: the job has no such view.
+            TopologyError: no batch run computes it, and `exact_only`.
             ConfigError: it has live views of another batch length.
             HeronError: its live store cannot be opened.
         """
@@ -83,6 +86,9 @@ class MergedStore:
         self._batch_length_ms = job.batch_length_ms
         self._typed_key = key_type(node)
         self._batch_of = batch_of(node, job.batch_length_ms) or (lambda key: None)
+        self._live_only = live_only(job).get(view)
+        if self._live_only is not None and exact_only:
+            raise TopologyError(f"nothing of view {view} is exact: {self._live_only}")
         self._live: StoreReader | None = None
         if not exact_only:
             check_length(job.directory, job.batch_length_ms)
@@ -169,7 +175,7 @@ class MergedStore:
         """Both sides, merged; the caller closes it."""
         for _ in self._attempts():
             before = self._stamp_now()
-            manifest = Manifest.load(self._directory, self._batch_length_ms)
+            manifest = self._loaded()
             with contextlib.ExitStack() as stack:
                 made = stack.enter_context(Overflow(lambda: _Merged(self.monoid), Memory(LIMIT_BYTES), None))
                 try:
@@ -226,10 +232,16 @@ class MergedStore:
         if stamp == self._stamp:
             return
         self._let_go()
-        self._manifest = Manifest.load(self._directory, self._batch_length_ms)
+        self._manifest = self._loaded()
         if self._manifest.committed_watermark is not None:
             self._batch = self._open_batch(self._manifest)
         self._stamp = stamp  # as it was before the load: a newer one is seen by the next look
+
+    def _loaded(self) -> Manifest:
+        """The manifest; an empty one for a view that no batch run computes: all of it is live."""
+        manifest = Manifest.load(self._directory, self._batch_length_ms)
+        is_live = self._live_only is not None and not manifest.newest_has(self.view)
+        return Manifest(self._batch_length_ms) if is_live else manifest
 
     def _open_batch(self, manifest: Manifest) -> ViewReader:
         from heronpy.pipeline.views import ViewReader  # its files need pyarrow, which a live view alone does not

@@ -41,6 +41,7 @@ _TWINS: dict[type[Node], tuple[str, str]] = {
     SinkNode: ("have the files", "give one a name, to_sink(…, name=…)"),
 }
 """What one could do with another's, and what is done against it."""
+_EFFECTS = "{} cannot run in batch: consume() is done for effects, which it would repeat; use to_sink() or to_store()"
 
 
 @dataclass
@@ -65,6 +66,10 @@ class BatchPlan:
     """Inputs and exchanges whose elements' times are read, not only their batch ids."""
     notes: list[str] = field(default_factory=list)
     """What the job leaves out, for people."""
+    refused: list[str] = field(default_factory=list)
+    """Of `notes` what the job leaves out though it has results."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Views that it does not compute, by name, and why."""
     partials: dict[str, str] = field(default_factory=dict)
     """The outputs in which reductions without a window keep what they have of each batch, by the reductions."""
     batch_length_ms: int = 1
@@ -160,15 +165,57 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
         outputs: compute these instead of its stores and sinks.
 
     Raises:
-        TopologyError: it has a part that a batch job cannot do; names the stage.
+        TopologyError: a batch job can do nothing of it, or not all of `outputs`; names the stage.
     """
     nodes = list(job.graph.nodes())
-    keeps = outputs is None
-    if outputs is None:
-        outputs = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
-        _refuse_effects(nodes)
-    if not outputs:
+    if outputs is not None:
+        return _planned(job, nodes, outputs, keeps=False)
+    ends = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
+    refused: dict[Node, TopologyError] = {}
+    for node in ends:
+        try:
+            _planned(job, nodes, [node], keeps=False)
+        except TopologyError as error:
+            refused[node] = error
+    kept = [node for node in ends if node not in refused]
+    refused |= {node: TopologyError(_EFFECTS.format(node.stage)) for node in nodes if isinstance(node, ConsumeNode)}
+    if not kept and refused:
+        raise next(iter(refused.values()))
+    if not kept:
         raise TopologyError(f"{job.name} has nothing to compute in batch: end a streamlet with to_store() or to_sink()")
+    plan = _planned(job, nodes, kept, keeps=True)
+    plan.left_out = {node.store_name: str(why) for node, why in refused.items() if isinstance(node, StoreNode)}
+    plan.refused = [_left_out(node, why) for node, why in refused.items()]
+    plan.notes += plan.refused
+    return plan
+
+
+def live_only(job: Job) -> dict[str, str]:
+    """The views of a program that no batch run computes, by name, and why; all of them, if it computes nothing."""
+    try:
+        return plan_batch(job).left_out
+    except TopologyError as error:
+        return dict.fromkeys(job.stores(), str(error))
+
+
+def only_live(job: Job) -> list[str]:
+    """What of a program with an archive runs live only, a line each for people."""
+    if not job.archives():
+        return []
+    try:
+        return plan_batch(job).refused
+    except TopologyError as error:
+        outputs = any(isinstance(node, (StoreNode, SinkNode)) for node in job.graph.nodes())
+        return [f"nothing of {job.name} is computed in batch: {error}"] if outputs else []
+
+
+def _left_out(node: Node, why: TopologyError) -> str:
+    if isinstance(node, StoreNode):
+        return f"view {node.store_name} has no batch side: {why}"
+    return str(why) if str(why).startswith(node.stage) else f"{node.stage} has no batch side: {why}"
+
+
+def _planned(job: Job, nodes: Sequence[Node], outputs: Sequence[Node], *, keeps: bool) -> BatchPlan:
     needed = _needed(outputs)
     plan = BatchPlan(batch_length_ms=job.batch_length_ms)
     for node in nodes:  # parents come first
@@ -192,15 +239,6 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
             _keep_partials(plan)
         _trace(plan)
     return plan
-
-
-def _refuse_effects(nodes: Sequence[Node]) -> None:
-    for node in nodes:
-        if isinstance(node, ConsumeNode):
-            raise TopologyError(
-                f"{node.stage} cannot run in batch: consume() is done for its effects, which a batch job would repeat; "
-                "use to_sink() or to_store()"
-            )
 
 
 def _origin(parent: Node) -> Node:

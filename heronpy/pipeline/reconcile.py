@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from heronpy.errors import NotFoundError, UnavailableError, nearest
+from heronpy.errors import NotFoundError, TopologyError, UnavailableError, nearest
 from heronpy.pipeline.blocks import BLOCK_ROWS, sliced
 from heronpy.pipeline.drift import Difference, Pair, Totals, ViewDrift, view_drift
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.plan import live_only
 from heronpy.pipeline.spill import Overflow
 from heronpy.stores import StoreContext, StoreReader
 from heronpy.streamlet.graph import StoreNode
@@ -71,10 +72,16 @@ def reconcile(job: Job, *, view: str | None = None, limit: int = 20) -> Reconcil
 
     Raises:
         NotFoundError: no such view; the nearest is named.
+        TopologyError: no batch run computes it. Of all views, such ones are left out.
         HeronError: a store or a view cannot be read.
     """
-    nodes = job.stores()
-    chosen = list(nodes.values()) if view is None else [node_of(job, view)]
+    alone = live_only(job)
+    if view is None:
+        chosen = [node for name, node in job.stores().items() if name not in alone]
+    else:
+        chosen = [node_of(job, view)]
+        if view in alone:
+            raise TopologyError(f"view {view} has nothing to be compared with: {alone[view]}")
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     found = [_compare(job, node, manifest, limit) for node in chosen]
     return Reconciliation(job.name, job.batch_length_ms, manifest.committed_watermark, time.time(), found)
@@ -100,6 +107,23 @@ def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
     reader = node.store.reader(StoreContext(view=node.store_name, monoid=node.monoid, directory=job.directory))
     with contextlib.closing(reader):
         yield reader
+
+
+def drop_live_rows(job: Job) -> int:
+    """Drop live rows of batches that were closed longer ago than the program keeps; how many rows.
+
+    Raises:
+        HeronError: a live store cannot be reached. The batches are done all the same, and the next run drops the rows.
+    """
+    first = Manifest.load(job.directory, job.batch_length_ms).live_from(job.config.keep_live_batches)
+    if first is None:
+        return 0
+    dropped, alone = 0, live_only(job)
+    for view, node in job.stores().items():
+        if view not in alone:  # else it is all that there is
+            with live_reader(job, node) as live:
+                dropped += live.drop(first - 1)
+    return dropped
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heronpy.errors import DamagedInputError, HeronError, StateError
+from heronpy.errors import DamagedInputError, HeronError, StateError, TopologyError
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline._commit import commit, output_folders, output_windows
 from heronpy.pipeline.batch import KEPT, TIER_BATCHES
@@ -149,6 +149,7 @@ class _Run:
         self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
+        _refuse_stopped(plan, self._manifest)
         leftovers = find_leftovers(job, self._manifest, thorough=bool(plan.sources()))
         confirm()
         self._manifest.claim(job.directory)  # what other runs have left counts no more from now on
@@ -385,7 +386,7 @@ class _Run:
             self._report.notes.append(
                 f"{self._names(work.kept)} would be computed again, if the archive had all its rows"
             )
-            self._mark(work.kept, self._job.stores())
+            self._mark(work.kept, self._job.stores().keys() & self._views)
         if work.orphaned:
             self._report.notes.append(
                 f"{self._names(work.orphaned)} have no results any more: the program no longer reads what they are of"
@@ -718,6 +719,17 @@ class _Run:
         with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session, refusals_named():
             check_places(session.sparkContext, self._conf, self._job.places().values())
             yield session.sparkContext
+
+
+def _refuse_stopped(plan: BatchPlan, manifest: Manifest) -> None:
+    """Refuse to go on without a view that batches have: what is live of it would no longer be that after them.
+
+    Raises:
+        TopologyError: the program has such a view; says why it cannot be computed any more.
+    """
+    for view, why in plan.left_out.items():
+        if manifest.newest_has(view):
+            raise TopologyError(f"{why}; batches that are done have the view {view}: give it another name to go on")
 
 
 def _now_ms() -> int:

@@ -15,6 +15,7 @@ from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.look import look
 from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.plan import live_only
 from heronpy.pipeline.reconcile import live_reader
 from heronpy.pipeline.record import Figures, figures
 from heronpy.streamlet.graph import StoreNode
@@ -33,7 +34,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
     record = look(job, now_ms)
     now = figures(record, now_ms)
     manifest = Manifest.load(job.directory, job.batch_length_ms)
-    closed = manifest.committed_watermark
+    closed, alone = manifest.committed_watermark, live_only(job)
     archives = [_archive(job, name, manifest) for name in job.archives()]
     open_batches = sorted({batch for a in archives for batch in a.pop("open")})
     return {
@@ -57,7 +58,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
         },
         "next": _next(now),
         "archives": archives,
-        "views": [_view(job, node, manifest) for node in job.stores().values()],
+        "views": [_view(job, node, manifest, alone.get(view)) for view, node in job.stores().items()],
         "dead_letters": dead_letter_counts(job.directory),
         "dead_letter_reasons": [msgspec.to_builtins(letters) for letters in record.dead_letters],
     }
@@ -105,9 +106,9 @@ def _counted(archive: Archive, files: Sequence[ArchiveFile]) -> tuple[int, int]:
     return rows, unreadable
 
 
-def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
+def _view(job: Job, node: StoreNode, manifest: Manifest, live_only: str | None) -> dict[str, Any]:
     view = node.store_name
-    closed = manifest.committed_watermark
+    closed = manifest.committed_watermark if live_only is None else None
     with live_reader(job, node) as live:
         batches = live.batches()
         rows = {batch: sum(1 for _ in live.items(batch)) for batch in batches}
@@ -118,6 +119,7 @@ def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
         "live_rows_open": sum(n for batch, n in rows.items() if closed is None or batch > closed),
         "live_batches": len(batches),
         "newest_live_batch": max(batches, default=None),
+        "live_only": live_only,
     }
 
 
@@ -156,6 +158,9 @@ def show(found: dict[str, Any]) -> None:
         names = ("batch_rows", "live_rows", "live_rows_open", "live_batches")
         views.add_row(view["view"], *(f"{view[name]:,}" for name in names))
     console.print(views)
+    for view in found["views"]:
+        if view["live_only"] is not None:
+            console.print(f"{view['view']} has no batch side: {view['live_only']}")
     for origin, count in found["dead_letters"].items():
         kinds = [f"{r['reason']} {r['count']:,}" for r in found["dead_letter_reasons"] if r["origin"] == origin]
         console.print(f"dead letters of {origin}: {count:,}" + (f" ({', '.join(kinds)})" if kinds else ""))

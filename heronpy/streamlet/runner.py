@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,4 +51,16 @@ class Runner:
             return
         topology = TopologyBuilder(name)
         builder.build(topology, config)
+        _warn_of_live_only(Program(name, config, builder.graph))
         topology.build_and_submit()
+
+
+def _warn_of_live_only(program: Program) -> None:
+    """Say what no batch run will compute: who finds that out weeks later has nothing exact of that time."""
+    if program.config.directory is None:
+        return
+    from heronpy.pipeline import Job
+    from heronpy.pipeline.plan import only_live
+
+    for line in only_live(Job.of(program)):
+        print(f"warning: {line}", file=sys.stderr)

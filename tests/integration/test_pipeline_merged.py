@@ -53,7 +53,7 @@ class Pipeline:
 
     def __init__(self, directory: Path, monoid: Monoid, live: Store | None = None) -> None:
         builder = Builder()
-        source = builder.new_source(numbers)
+        source = builder.new_source(numbers).event_time(float).archive()
         source.to_store("counts", monoid)
         source.reduce_by_key_and_window(WindowConfig.create_tumbling_window(60), max).to_store("windows", Sum())
         config = Config()

@@ -266,7 +266,7 @@ def test_a_good_run_after_which_live_rows_cannot_be_dropped_is_reported_as_good(
     script.write_text(SCRIPT.replace("{n}", "told"))
     monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("heronpy.pipeline._cli_run.batch_run", compute)
-    monkeypatch.setattr("heronpy.pipeline._cli_run.prune", fails)
+    monkeypatch.setattr("heronpy.pipeline._cli_run.drop_live_rows", fails)
     monkeypatch.setattr("heronpy.pipeline.publish.try_publish", lambda home, job, *, run: told.append(run))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert cli.run(["pipeline", "run", str(script), str(tmp_path / "job"), "cli-told"]) != 0

@@ -17,7 +17,7 @@ from heronpy.errors import StateError, TopologyError
 from heronpy.pipeline import Job
 from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
 from heronpy.pipeline.pending import can_resume, committed_watermark, decide, grouped
-from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.plan import BatchPlan, only_live, plan_batch
 from heronpy.pipeline.reductions import window_groups
 from heronpy.stores import RedisStore
 from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
@@ -124,6 +124,45 @@ def test_sessions_need_everything_and_keep_nothing() -> None:
     assert (plan.lookback_ms, plan.resumed().lookback_ms) == (None, None)
     assert plan.reach_ms == 10_000, "a session ends so long after its last element"
     assert not plan.partials
+
+
+def test_what_a_batch_job_cannot_do_is_left_out_and_all_else_is_computed() -> None:
+    def define(builder: Builder) -> None:
+        events = builder.new_source(Events()).archive().key_by(len)
+        events.to_store("counts", Sum())
+        builder.new_source(Untimed()).count_by_key_and_window(WindowConfig(10, 10), len).to_store("arrived", Sum())
+        events.to_sink(StreamSink(), name="elsewhere")
+        events.map(str).consume(print)
+
+    plan = planned(define)
+    assert list(plan.stores()) == ["counts"]
+    assert plan.left_out.keys() == {"arrived"}
+    assert {line.partition(": ")[0] for line in plan.notes} == {
+        "view arrived has no batch side",
+        "elsewhere cannot run in batch",
+        "consume-1 cannot run in batch",
+    }
+    assert all("cannot run in batch: " in line for line in plan.notes)
+
+
+def test_a_program_with_an_archive_says_what_of_it_is_live_only() -> None:
+    def lines(define: Callable[[Builder], Any]) -> list[str]:
+        builder = Builder()
+        define(builder)
+        config = Config()
+        config.set_pipeline(Path("/nowhere"))
+        return only_live(Job.of(Program("program", config, builder.graph)))
+
+    def arrived(builder: Builder) -> None:
+        counts = builder.new_source(Untimed()).archive().count_by_key_and_window(WindowConfig(10, 10), len)
+        counts.to_store("v", Sum())
+
+    (line,) = lines(arrived)
+    assert line.startswith("nothing of program is computed in batch: count_by_key_and_window-1 cannot run in batch")
+    assert "give its elements event times with event_time() before it" in line
+    assert lines(lambda b: b.new_source(Events()).archive().to_store("v", Sum())) == []
+    assert lines(lambda b: b.new_source(Events()).archive()) == []
+    assert lines(lambda b: b.new_source(Events()).to_store("v", Sum())) == [], "it has none, so wants no batch side"
 
 
 def test_a_log_is_left_out() -> None:
