@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +214,18 @@ def publish_letters(files: Iterable[Location]) -> None:
         files_of(path).move(path, path.with_name(path.name[1:]))
 
 
-def dead_letter_counts(directory: Location) -> dict[str, int]:
-    """How many rows and files each origin has set aside in a job's directory, also those that were only counted."""
+def dead_letter_counts(directory: Location, chosen: Callable[[Location], bool] = lambda _: True) -> dict[str, int]:
+    """How many rows and files each origin has set aside in a job's directory, also those that were only counted.
+
+    Args:
+        directory: the job's.
+        chosen: which files count.
+    """
     counts: dict[str, int] = {}
     for name, files in sorted(files_of(directory).folders(directory / FOLDER)):
         with contextlib.suppress(FileNotFoundError):  # someone tidies up meanwhile
-            counts[name] = sum(_lines(file.path) for file in files if file.path.name[0] not in STAGED)
+            counted = (file.path for file in files if file.path.name[0] not in STAGED and chosen(file.path))
+            counts[name] = sum(map(_lines, counted))
     return counts
 
 

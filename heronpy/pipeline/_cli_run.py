@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -122,6 +123,8 @@ def backfill(
     times = None if begin is None or to is None else (parse_time_ms("--from", begin), parse_time_ms("--to", to))
     if bool(batch) == bool(times) or (begin is None) != (to is None):
         raise UsageError("say which batches: --from T --to T, or --batch B")
+    if times is not None and times[0] >= times[1]:
+        raise UsageError(f"--to must be later than --from: {to} is not after {begin}")
     settings = spark_settings(conf, shared_disk, ship_packages)
     loaded = load(job, args, name, live)
     length_ms = loaded.job.batch_length_ms
@@ -157,7 +160,7 @@ def bootstrap(
     from heronpy.pipeline import _bootstrap_job
 
     settings = spark_settings(conf, shared_disk, ship_packages)
-    loaded = load(job, args, name, live)
+    loaded = load(job, args, name, live, makes_live=True)
     if not force:
         _bootstrap_job.refuse_if_running(home(), loaded.job.name)
     with _published(loaded) as add_report, _session(loaded, master, settings) as where:
@@ -215,6 +218,8 @@ def vacuum(
     """Remove files that no batch run counts, however long ago they were left."""
     from heronpy.pipeline import vacuum as _vacuum
 
+    if letters_days is not None and not math.isfinite(letters_days):
+        raise UsageError(f"--dead-letters-older-than {letters_days} is no number of days")
     loaded = load(job, args, name)
     older_s = None if letters_days is None else letters_days * 86_400
     found = _vacuum.vacuum(loaded.job, letters_older_than_s=older_s, dry_run=dry_run)
@@ -245,11 +250,9 @@ def batches_between(begin_ms: int, end_ms: int, length_ms: int) -> range:
     """The batches that begin before `end_ms` and end after `begin_ms`.
 
     Raises:
-        UsageError: there are none, or too many.
+        UsageError: there are too many.
     """
     found = range(begin_ms // length_ms, -(-end_ms // length_ms))
-    if not found:
-        raise UsageError("--to must be later than --from")
     if len(found) > _BATCHES_MAX:
         raise UsageError(f"that is {len(found):,} batches: at most {_BATCHES_MAX:,} at a time")
     return found

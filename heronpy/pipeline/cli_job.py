@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperCommand
 
 from heronpy.cli.commands import end_options, home
-from heronpy.errors import UnavailableError, UsageError
+from heronpy.errors import UnavailableError, UsageError, nearest
 from heronpy.pipeline.load import Loaded, is_known, load_job
-from heronpy.stores import store_at
+from heronpy.stores import SqliteStore, store_at
 
 _EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis", "psycopg": "postgres"}
 """Packages that come with an extra of this distribution."""
@@ -68,9 +68,20 @@ def first_word(args: Sequence[str], with_value: set[str]) -> str | None:
     return None
 
 
-def load(ref: str, args: list[str] | None, name: str | None, live: str | None = None) -> Loaded:
-    """The job of a command line; see `load_job`."""
-    return load_job(ref, args or [], home=home(), name=name, live=None if live is None else store_at(live))
+def load(
+    ref: str, args: list[str] | None, name: str | None, live: str | None = None, *, makes_live: bool = False
+) -> Loaded:
+    """The job of a command line; see `load_job`.
+
+    Raises:
+        UsageError: its live views are to be in a directory that is not there, and the command does not make it.
+    """
+    store = None if live is None else store_at(live)
+    there = store.directory if isinstance(store, SqliteStore) else None
+    if there is not None and not makes_live and not there.is_dir():
+        beside = [path.name for path in there.parent.iterdir()] if there.parent.is_dir() else []
+        raise UsageError(f"--live {live}: there is no directory {there}{nearest(there.name, beside)}")
+    return load_job(ref, args or [], home=home(), name=name, live=store)
 
 
 def parse_time_ms(option: str, text: str) -> int:
@@ -81,11 +92,11 @@ def parse_time_ms(option: str, text: str) -> int:
     """
     if text == "now":
         return int(time.time() * 1000)
-    if re.fullmatch(r"-?\d{1,15}(\.\d*)?", text):
+    if re.fullmatch(r"\d{1,15}(\.\d*)?", text):
         return int(float(text) * 1000)
     try:
         at = datetime.datetime.fromisoformat(text)
-    except ValueError:
+    except ValueError:  # also seconds before the epoch, which people take for seconds before now
         raise UsageError(
             f"{option} {text!r} is no time: use 2026-01-31T12:00, seconds since the epoch, or now"
         ) from None

@@ -27,6 +27,11 @@ def staged_name(batch: int | None, version: str) -> str:
     return f"batch={ANY if batch is None else batch}-{version}"
 
 
+def is_of_run(path: Location) -> bool:
+    """Whether a file of dead letters is a batch run's; else it is the topology's."""
+    return _NAME.fullmatch(path.name) is not None
+
+
 def find_letters(directory: Location) -> list[Location]:
     """Files of dead letters of a job's batch runs, also staged ones."""
     folder = directory / DEAD_LETTERS
@@ -34,7 +39,7 @@ def find_letters(directory: Location) -> list[Location]:
         paths: list[Location] = list(folder.glob("*/*batch=*"))
     else:
         paths = [file.path for _, files in files_of(folder).folders(folder) for file in files]
-    return [path for path in paths if _NAME.fullmatch(path.name)]
+    return [*filter(is_of_run, paths)]
 
 
 def stale_letters(letters: Iterable[Location], manifest: Manifest, newest: str = "") -> list[Location]:

@@ -13,6 +13,7 @@ from heronpy.archive import dead_letter_counts
 from heronpy.pipeline.archived import archived
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.letters import is_of_run
 from heronpy.pipeline.look import look
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.plan import live_only
@@ -59,7 +60,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
         "next": _next(now),
         "archives": archives,
         "views": [_view(job, node, manifest, alone.get(view)) for view, node in job.stores().items()],
-        "dead_letters": dead_letter_counts(job.directory),
+        "dead_letters": _dead_letters(job),
         "dead_letter_reasons": [msgspec.to_builtins(letters) for letters in record.dead_letters],
     }
 
@@ -104,6 +105,14 @@ def _counted(archive: Archive, files: Sequence[ArchiveFile]) -> tuple[int, int]:
         except (FileNotFoundError, UnreadableError):
             unreadable += 1
     return rows, unreadable
+
+
+def _dead_letters(job: Job) -> dict[str, dict[str, int]]:
+    """By origin and side: an element that neither can compute is set aside by both."""
+    batch = dead_letter_counts(job.directory, is_of_run)
+    live = dead_letter_counts(job.directory, lambda path: not is_of_run(path))
+    origins = sorted({*batch, *live})
+    return {origin: {"live": live.get(origin, 0), "batch": batch.get(origin, 0)} for origin in origins}
 
 
 def _view(job: Job, node: StoreNode, manifest: Manifest, live_only: str | None) -> dict[str, Any]:
@@ -163,7 +172,8 @@ def show(found: dict[str, Any]) -> None:
             console.print(f"{view['view']} has no batch side: {view['live_only']}")
     for origin, count in found["dead_letters"].items():
         kinds = [f"{r['reason']} {r['count']:,}" for r in found["dead_letter_reasons"] if r["origin"] == origin]
-        console.print(f"dead letters of {origin}: {count:,}" + (f" ({', '.join(kinds)})" if kinds else ""))
+        sides = ", ".join(f"{count[side]:,} {where}" for side, where in (("live", "live"), ("batch", "in batch")))
+        console.print(f"dead letters of {origin}: {sides}" + (f" ({', '.join(kinds)})" if kinds else ""))
     for archive in found["archives"]:
         if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
             console.print(f"{bad:,} files of {archive['archive']} cannot be read: their batches are not done without")

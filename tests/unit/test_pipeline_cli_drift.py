@@ -7,12 +7,14 @@ import xml.dom.minidom
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy import cli
 from heronpy.errors import UsageError
 from heronpy.pipeline import charts as _charts
 from heronpy.pipeline.charts import Bar
@@ -225,3 +227,32 @@ def test_the_job_is_the_first_word_that_is_no_option() -> None:
     assert first_word(["--master=local[2]", "A"], {"--master"}) == "A"
     assert first_word(["--", "--odd"], set()) == "--odd"
     assert first_word(["--help"], set()) is None
+
+
+@pytest.mark.parametrize("wrong", ["-5", "-1700000000"])
+def test_seconds_before_the_epoch_are_no_time(wrong: str) -> None:
+    with pytest.raises(UsageError, match=f"--until '{wrong}' is no time"):
+        parse_time_ms("--until", wrong)
+    assert parse_time_ms("--until", "1969-12-31T23:59:55") == -5000
+
+
+def test_batches_are_refused_that_end_before_they_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["pipeline", "backfill", "--from", "20", "--to", "10", "heronpy.examples.words_pipeline"]) == 2
+    assert "--to must be later than --from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["nan", "inf"])
+def test_dead_letters_are_kept_for_a_number_of_days(capsys: pytest.CaptureFixture[str], days: str) -> None:
+    command = ["pipeline", "vacuum", "--dead-letters-older-than", days, "heronpy.examples.words_pipeline"]
+    assert cli.run(command) == 2
+    assert "is no number of days" in capsys.readouterr().err
+
+
+def test_a_directory_of_live_views_that_is_not_there_is_refused_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "live-views").mkdir()
+    command = ["pipeline", "status", "--live", str(tmp_path / "live-view"), "heronpy.examples.words_pipeline"]
+    assert cli.run(command) == 2
+    said = capsys.readouterr().err
+    assert f"there is no directory {tmp_path / 'live-view'}; did you mean 'live-views'?" in said

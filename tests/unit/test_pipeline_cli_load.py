@@ -287,6 +287,7 @@ def test_a_command_reads_live_views_where_it_is_told(
     of = [str(script), "1", str(tmp_path / "job"), "cli-live"]
     assert cli.run([*query, str(elsewhere), *of]) == 0
     assert capsys.readouterr().out == "5\n"
+    (tmp_path / "nothing").mkdir()
     assert cli.run([*query, str(tmp_path / "nothing"), *of]) == 3
     assert cli.run([*query, "mysql://ada:swordfish@host/db", *of]) != 0
     told = capsys.readouterr().err
