@@ -211,6 +211,10 @@ def vacuum(
         float | None,
         typer.Option("--dead-letters-older-than", metavar="DAYS", min=0, help="Batch runs' dead letters go, too."),
     ] = None,
+    gone_views: Annotated[
+        bool,
+        typer.Option("--gone-views", help="Batch views that the program lacks go, too.", show_default=False),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print it, remove nothing.", show_default=False)] = False,
     name: NameOption = None,
     verbose: Verbose = False,
@@ -222,7 +226,9 @@ def vacuum(
         raise UsageError(f"--dead-letters-older-than {letters_days} is no number of days")
     loaded = load(job, args, name)
     older_s = None if letters_days is None else letters_days * 86_400
-    found = _vacuum.vacuum(loaded.job, letters_older_than_s=older_s, dry_run=dry_run)
+    found = _vacuum.vacuum(loaded.job, letters_older_than_s=older_s, gone_views=gone_views, dry_run=dry_run)
+    for view, batches in ({} if gone_views else found.gone_views).items():
+        print(f"note: {batches:,} batches have {view}, which the program no longer has: --gone-views removes it")
     if dry_run:
         for path in (*found.leftovers, *found.letters):
             print(path)
