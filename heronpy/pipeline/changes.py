@@ -136,12 +136,29 @@ def find_changes(
             batches |= _in_turn(one, manifest, found.checked) | _unread(one, manifest)
     if not whole:
         _look_at(archives, batches)
+    if until_ms is None and all(one.complete_before_ms is None for one in archives):
+        _end_with_what_there_is(found, manifest, -(-plan.reach_ms // job.batch_length_ms))
     manifest.unread = still_unread(archives, manifest.unread)
     span = few_span if span is None else span
     _follow(found, manifest, span, back, only, whole=whole, carried_span=carried_span, also=also)
     for one in archives:
         found.announcements += _noted(one, announced.get(one.stage, ()))
     return found
+
+
+def _end_with_what_there_is(found: Found, manifest: Manifest, reach: int) -> None:
+    """Where all sources have ended, what is done ends with their last batch: later input would not be seen live else.
+
+    Args:
+        found: what is new was looked at.
+        manifest: what is done.
+        reach: how many batches after its element a result may lie, also in some without input.
+    """
+    looked = (batch for one in found.archives for batch, seen in one.found.items() if seen is not None)
+    done = (batch for batch in reversed(manifest.batches) if manifest.batches[batch].inputs)
+    newest = max(itertools.chain(looked, itertools.islice(done, 1)), default=None)
+    if newest is not None:
+        found.closable = min(found.closable, max(newest + reach, manifest.committed_watermark or newest))
 
 
 def _look_at(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> None:
