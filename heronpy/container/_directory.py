@@ -69,7 +69,7 @@ def remove_secrets(launch: Launch, container: int) -> None:
         if path.name in _SECRETS or (path.is_dir() and path != launch.container_dir(container)):
             shutil.rmtree(path)
     (launch.dir / TOKEN_FILE).unlink(missing_ok=True)
-    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+    launch.remove_sockets()
 
 
 def _take(directory: Path) -> bool:

@@ -8,6 +8,7 @@ Imports nothing of the engine but its errors, so that batch workers and sinks ca
 
 from heronpy.files._absent import ABSENT
 from heronpy.files._create import create_file
+from heronpy.files._empty import outrace_removal, remove_empty
 from heronpy.files._local_disk import on_local_disk
 from heronpy.files._local_path import local_path
 from heronpy.files._lock import lock_within
@@ -21,7 +22,9 @@ __all__ = [
     "local_path",
     "lock_within",
     "on_local_disk",
+    "outrace_removal",
     "read_owned_file",
+    "remove_empty",
     "replace_file",
     "replacing",
     "sync",

@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from heronpy.files._empty import outrace_removal
 from heronpy.files._sync import sync
 
 
@@ -21,10 +22,14 @@ def create_file(path: str | Path, data: bytes, *, mode: int = 0o666) -> bool:
         OSError: it cannot be written. Nothing is left.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+    def begin() -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        fd = outrace_removal(begin)
         with os.fdopen(fd, "wb") as f:
             f.write(data)
             f.flush()

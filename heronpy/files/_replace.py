@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from heronpy.files._empty import outrace_removal
 from heronpy.files._sync import sync
 
 _SUFFIX = ".tmp"
@@ -51,11 +52,16 @@ def replacing(
     Arguments and errors are those of `replace_file`.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Hidden, and with a suffix of its own: no reader that globs for the name finds it.
     temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+    def begin() -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(temporary, flags, 0o666 if mode is None else mode)
+
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
+        fd = outrace_removal(begin)
         with os.fdopen(fd, "wb") as f:
             if mode is not None:
                 os.fchmod(fd, mode)  # the umask must not take away what was asked for

@@ -11,6 +11,7 @@ from heronpy.host._directory import (
     in_submission,
     is_killed,
     mark_killed,
+    remove_directory,
     submitter_lives,
 )
 from heronpy.host._environment import (
@@ -80,6 +81,7 @@ __all__ = [
     "python_module",
     "read_pids",
     "reap_orphans",
+    "remove_directory",
     "retire_pid",
     "service_log_dir",
     "service_record",

@@ -1,13 +1,14 @@
-"""What a topology's directory says about its life: being submitted, killed, or gone."""
+"""What a topology's directory says about its life: being submitted, killed, or gone; and its removal."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 from heronpy.errors import StateError
-from heronpy.files import ABSENT, replace_file
+from heronpy.files import ABSENT, outrace_removal, remove_empty, replace_file
 from heronpy.host._process import HostProcess
 
 _KILLED = "killed"
@@ -54,6 +55,18 @@ def submitter_lives(directory: Path) -> bool:
         return False
     except OSError as e:
         raise StateError(f"{directory / _SUBMITTING} cannot be read: {e.strerror}") from e
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a topology's directory, if it is there, and those of its environ, role and cluster that are empty then.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        outrace_removal(lambda: shutil.rmtree(directory))  # another process may remove it, too
+    if directory.parts[-5:-4] == ("topologies",):  # else it is a container's
+        remove_empty(directory.parents[:3])
 
 
 class DirectoryWatch:

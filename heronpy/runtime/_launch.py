@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from typing import Any
 from heronpy.address import WILDCARDS, bare_host, join_address
 from heronpy.config import KIB, EngineConfig
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
-from heronpy.files import read_owned_file
+from heronpy.files import outrace_removal, read_owned_file, remove_empty
 from heronpy.runtime._route import route_to
 from heronpy.runtime._statemgr_spec import StatemgrSpec
 from heronpy.security import Security
@@ -260,14 +261,24 @@ class Launch:
             UntrustedError: it exists and belongs to another user.
         """
         path = self.socket_root() / str(container)
-        for directory in (path.parent.parent, path.parent, path):
-            directory.mkdir(mode=0o700, exist_ok=True)
-            found = directory.lstat()
-            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-                raise UntrustedError(f"{directory} belongs to another user: set TMPDIR to a directory of yours")
-            if stat.S_IMODE(found.st_mode) & 0o077:
-                directory.chmod(0o700)
-        return path
+
+        def make() -> Path:
+            for directory in (path.parent.parent, path.parent, path):
+                directory.mkdir(mode=0o700, exist_ok=True)
+                found = directory.lstat()
+                if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+                    raise UntrustedError(f"{directory} belongs to another user: set TMPDIR to a directory of yours")
+                if stat.S_IMODE(found.st_mode) & 0o077:
+                    directory.chmod(0o700)
+            return path
+
+        return outrace_removal(make)  # the last topology of this host may be killed now
+
+    def remove_sockets(self) -> None:
+        """Remove the topology's sockets on this host, as far as that is possible: nobody listens any more."""
+        root = self.socket_root()
+        shutil.rmtree(root, ignore_errors=True)
+        remove_empty([root.parent])
 
 
 def own_incarnation() -> int:

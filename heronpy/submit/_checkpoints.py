@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UsageError
+from heronpy.files import remove_empty
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr, records
 
@@ -136,3 +138,5 @@ def remove_checkpoints(launch: Launch) -> None:
                 f"{launch.topology} has ended, but its checkpoints in {storage} are not removed: {e}; remove them by "
                 "hand"
             ) from e
+    if not launch.config.checkpoints.url:  # they were in HERON_HOME, in directories like that of the topology
+        remove_empty(Path(launch.checkpoints).parents[1:4])

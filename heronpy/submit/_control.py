@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import heron_scheduler
 
 from heronpy.address import join_address
 from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
-from heronpy.host import DIRECTORY_ENV, service_record, sweep
+from heronpy.host import DIRECTORY_ENV, remove_directory, service_record, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import loglevels_pb2, tmaster_pb2
 from heronpy.runtime import Launch
@@ -115,7 +114,8 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
     spec = launch.statemgr
     if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
         _end(launch)
-        shutil.rmtree(launch.dir, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_directory(launch.dir)
         _remove_stored(launch, keep_state)
         return
     left: list[HeronError] = []
@@ -173,7 +173,7 @@ def _end(launch: Launch) -> None:
     """End what processes are left of a topology, also of an earlier submission to the same directory."""
     heron_scheduler.end_processes(launch)
     sweep({DIRECTORY_ENV: str(launch.dir)})
-    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+    launch.remove_sockets()
 
 
 def restart(launch: Launch, container: int | None = None) -> list[str]:

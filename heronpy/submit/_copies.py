@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import heron_scheduler
 
 from heronpy.errors import HeronError, StateError, UnavailableError, UntrustedError
+from heronpy.host import remove_directory
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, StateManager, open_statemgr, records
@@ -69,7 +69,8 @@ def trouble_of(launch: Launch, states: StateManagers) -> str | None:
     except (StateError, UnavailableError) as e:
         return str(e)
     log.info("topology %s was killed elsewhere: its copy in %s is removed", launch.topology_id, launch.dir)
-    shutil.rmtree(launch.dir, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove_directory(launch.dir)
     return None
 
 

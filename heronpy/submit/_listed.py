@@ -21,6 +21,7 @@ import heron_scheduler
 from heronpy.config import check_name, is_name
 from heronpy.config.cluster import clusters, load_cluster
 from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateError, UntrustedError
+from heronpy.files import outrace_removal
 from heronpy.host import (
     DIRECTORY_ENV,
     TOPOLOGY_ENV,
@@ -158,10 +159,11 @@ def _in_directories(home: Path, cluster: str | None, specs: _Specs, states: Stat
     root = home / "topologies"
     pattern = "*/*/*/*" if cluster is None else f"{check_name('cluster', cluster)}/*/*/*"
     try:
-        # Names of topologies begin with no dot; copies that are not complete yet do.
-        directories = [d for d in root.glob(pattern) if d.is_dir() and not d.name.startswith(".")]
+        found = outrace_removal(lambda: list(root.glob(pattern)))
     except OSError as e:
         raise StateError(f"{root} cannot be read: {e.strerror}") from e
+    # Names of topologies begin with no dot; copies that are not complete yet do.
+    directories = [d for d in found if d.is_dir() and not d.name.startswith(".")]
     return [one for d in directories if (one := _in_directory(d, home, specs, states)) is not None]
 
 

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import errno
 import logging
-import shutil
 import signal
 import threading
 import time
@@ -27,7 +26,8 @@ import heronpy
 from heronpy import loader
 from heronpy.address import bare_host, listening_socket
 from heronpy.errors import AlreadyExistsError, ConfigError, DamagedStateError, HeronError, StateError, UnavailableError
-from heronpy.host import begin_submission, end_submission, in_submission
+from heronpy.files import outrace_removal
+from heronpy.host import begin_submission, end_submission, in_submission, remove_directory
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr, records
@@ -205,7 +205,7 @@ def _store(submission: Submission, home: Path, secrets: Mapping[str, str], undo:
     launch = submission.launch
     undo.callback(_remove_directory, launch)
     try:
-        launch.dir.mkdir(parents=True, mode=0o700)
+        outrace_removal(lambda: launch.dir.mkdir(parents=True, mode=0o700))
         begin_submission(launch.dir)
         store_secrets(launch, secrets)
         launch = _staged(submission)
@@ -273,10 +273,11 @@ def _end_started(launch: Launch, undo: contextlib.ExitStack) -> None:
 
 
 def _remove_directory(launch: Launch) -> None:
-    shutil.rmtree(launch.socket_root(), ignore_errors=True)
-    shutil.rmtree(launch.dir, ignore_errors=True)
-    if launch.dir.exists():
-        raise StateError(f"{launch.dir} cannot be removed: remove it by hand")
+    launch.remove_sockets()
+    try:
+        remove_directory(launch.dir)
+    except OSError as e:
+        raise StateError(f"{launch.dir} cannot be removed: {e.strerror or e}; remove it by hand") from e
 
 
 def _staged(submission: Submission) -> Launch:

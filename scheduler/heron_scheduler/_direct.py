@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
 from heronpy.errors import ConfigError, StateError, UnavailableError
-from heronpy.host import end_submission
+from heronpy.files import outrace_removal
+from heronpy.host import end_submission, remove_directory
 from heronpy.plan import PackingPlan
 from heronpy.proto import state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
@@ -208,10 +209,9 @@ def adopt(launch: Launch) -> None:
     above = launch.dir.parent
     begun: Path | None = None
     try:
-        above.mkdir(parents=True, mode=0o700, exist_ok=True)
         # Elsewhere, and then renamed: the copy is there as a whole or not at all, whatever is killed meanwhile, and
         # whatever else makes one. No topology has such a name.
-        begun = Path(tempfile.mkdtemp(dir=above, prefix=f".{launch.dir.name}."))
+        begun = outrace_removal(lambda: _begin(above, launch.dir.name))
         _scheduler(launch).adopt(begun)
         if not (begun / TOKEN_FILE).exists():
             raise StateError(f"scheduler {launch.scheduler} has handed over no token of {launch.topology}")
@@ -221,7 +221,8 @@ def adopt(launch: Launch) -> None:
         raise StateError(f"the topology's directory {launch.dir} cannot be written: {e.strerror}") from e
     finally:
         if begun is not None:
-            shutil.rmtree(begun, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_directory(begun)  # with those above, if it could not be adopted
     _sweep(above)
 
 
@@ -252,6 +253,11 @@ def hands_over(scheduler: str) -> bool:
     return scheduler_of(scheduler).read_bootstrap is not Scheduler.read_bootstrap
 
 
+def _begin(above: Path, name: str) -> Path:
+    above.mkdir(parents=True, mode=0o700, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=above, prefix=f".{name}."))
+
+
 def _put(begun: Path, directory: Path) -> None:
     """Make a new copy the topology's directory, unless another command was faster."""
     try:
@@ -266,7 +272,7 @@ def _put(begun: Path, directory: Path) -> None:
 
 def _sweep(above: Path) -> None:
     """Remove copies that commands have begun which were killed."""
-    for begun in above.glob(".*"):
+    for begun in outrace_removal(lambda: list(above.glob(".*"))):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - begun.stat().st_mtime > _ADOPT_MAX_S:
                 shutil.rmtree(begun, ignore_errors=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import shutil
-from pathlib import Path
 
 from heron_scheduler._spi import scheduler_of
 from heronpy.errors import DamagedStateError, StateError
+from heronpy.files import remove_empty
+from heronpy.host import remove_directory
 from heronpy.runtime import Launch
 from heronpy.statemgr import StateManager, open_statemgr, records
 
@@ -34,9 +33,12 @@ def remove_directories(launch: Launch) -> None:
         StateError: a directory cannot be removed.
     """
     root = launch.socket_root()
-    _remove_tree(root)
-    _remove_if_empty(root.parent)
-    _remove_tree(launch.dir)
+    for directory in (root, launch.dir):
+        try:
+            remove_directory(directory)
+        except OSError as e:
+            raise StateError(f"{directory} cannot be removed: {e.strerror or e}") from e
+    remove_empty([root.parent])  # else other topologies have their sockets there
     log.info("topology %s is removed", launch.topology)
 
 
@@ -60,22 +62,3 @@ def is_ours(statemgr: StateManager, launch: Launch) -> bool:
         log.warning("%s; it is taken for that of %s", e, launch.topology_id)
         return True
     return running in (None, launch.topology_id)
-
-
-def _remove_tree(path: Path) -> None:
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except OSError as e:
-        raise StateError(f"{path} cannot be removed: {e.strerror or e}") from e
-
-
-def _remove_if_empty(path: Path) -> None:
-    try:
-        path.rmdir()
-    except FileNotFoundError:
-        return
-    except OSError as e:
-        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another topology has its sockets there
-            raise StateError(f"{path} cannot be removed: {e.strerror or e}") from e

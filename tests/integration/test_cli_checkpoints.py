@@ -67,7 +67,7 @@ async def take(launch: Launch, *ids: int) -> None:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    launch = on_disk(tmp_path, str(tmp_path / "checkpoints" / "words" / TOPOLOGY_ID))
+    launch = on_disk(tmp_path, str(tmp_path / "checkpoints/local/me/default/words" / TOPOLOGY_ID))
     yield launch
     shutil.rmtree(launch.socket_root(), ignore_errors=True)
 

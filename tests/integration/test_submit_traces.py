@@ -59,6 +59,7 @@ def processes(launch: Launch, kind: str | None = None) -> list[HostProcess]:
 def left(launch: Launch) -> list[object]:
     found: list[object] = [*processes(launch)]
     found += [path for path in (launch.dir, launch.socket_root()) if path.exists()]
+    found += [*Path(*launch.dir.parts[:-4]).glob("*")]  # of its cluster, role and environ, which no other has
     if Path(launch.statemgr.root).exists():
         with contextlib.closing(open_statemgr(launch.statemgr)) as state:
             found += [kind for kind in Kind if state.get(kind, launch.topology) is not None]

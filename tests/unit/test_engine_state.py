@@ -46,9 +46,9 @@ def test_the_last_topology_takes_the_directory_with_it(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_removed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = _launch(tmp_path)
 
-    def rmdir(path: Any) -> None:
+    def rmdir(path: Any, **_: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
-    monkeypatch.setattr(Path, "rmdir", rmdir)
-    with pytest.raises(StateError, match="sockets cannot be removed: Input/output error"):
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    with pytest.raises(StateError, match="sockets/wc cannot be removed: Input/output error"):
         remove_engine_state(launch)

@@ -1,0 +1,34 @@
+"""Directories that go with the last thing in them, without a lock: `rmdir` spares one that is used again.
+
+So whoever makes something in such a directory makes the directory again if it is removed at that very moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+_ATTEMPTS_MAX = 20
+"""Each is thwarted by another removal in the microseconds between two system calls; all are by what is missing."""
+
+
+def remove_empty(directories: Iterable[Path]) -> None:
+    """Remove directories, in this order, up to the first that is not empty, or cannot be removed."""
+    with contextlib.suppress(OSError):
+        for directory in directories:
+            directory.rmdir()
+
+
+def outrace_removal(make: Callable[[], T]) -> T:
+    """What `make` returns; it is called again if a directory is removed that it has just made, or found.
+
+    Raises:
+        FileNotFoundError: something is missing for good.
+    """
+    for _ in range(_ATTEMPTS_MAX - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return make()
+    return make()
