@@ -5,17 +5,26 @@
 Standard library only, and no other file. The environment is made once per user, host and content, in HERON_PYTHON_CACHE
 or ~/.cache/heron/python; it appears there by a rename, so that of several containers that start at once one wins and
 no reader sees a half. Exit code 75 says that the same command may succeed later.
+
+What runs in an environment holds a lock of it, also after `exec`. One without a lock that was not used for a month is
+removed when another is made.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import pwd
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
 from typing import NoReturn
+
+KEPT_S = 30 * 86_400.0
 
 
 def _end(why: str, code: int = 1) -> NoReturn:
@@ -24,15 +33,54 @@ def _end(why: str, code: int = 1) -> NoReturn:
 
 
 def _cache() -> str:
-    place = os.environ.get("HERON_PYTHON_CACHE") or os.path.expanduser("~/.cache/heron/python")
-    try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        found = os.lstat(place)
-    except OSError as e:
-        _end(f"{place} cannot be made: {e.strerror}; set HERON_PYTHON_CACHE to another directory")
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    places = [os.environ.get("HERON_PYTHON_CACHE") or os.path.expanduser("~/.cache/heron/python")]
+    if "HERON_PYTHON_CACHE" not in os.environ:  # HOME may be a directory of others: YARN sets it to /home
+        with contextlib.suppress(KeyError):
+            places.append(os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".cache/heron/python"))
+        places.append(os.path.join(tempfile.gettempdir(), f"heron-python-{os.getuid()}"))
+    for place in places:
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            found = os.lstat(place)
+        except OSError as e:
+            why = f"{place} cannot be made: {e.strerror}; set HERON_PYTHON_CACHE to another directory"
+            continue
+        if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            return place
         _end(f"{place} belongs to another user, or others can write to it: set HERON_PYTHON_CACHE to one of your own")
-    return place
+    _end(why)
+
+
+def _lock(place: str, how: int) -> int:
+    """A descriptor of the environment's lock, or -1: it is not there, or others hold it."""
+    try:
+        fd = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except OSError as e:
+        if how == fcntl.LOCK_SH and not isinstance(e, BlockingIOError):
+            return fd  # a file system without locks: nothing is ever removed there
+        os.close(fd)
+        return -1
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(fd), os.stat(os.path.join(place, "lock"))):
+            return fd
+    os.close(fd)  # it was removed meanwhile
+    return -1
+
+
+def _remove_unused(cache: str) -> None:
+    for name in os.listdir(cache):
+        place = os.path.join(cache, name)
+        with contextlib.suppress(OSError):
+            if os.stat(place).st_mtime < time.time() - KEPT_S and (fd := _lock(place, fcntl.LOCK_EX)) >= 0:
+                if name[0] != ".":  # else it was never whole, or its removal was interrupted
+                    place = os.path.join(cache, f".old-{name}")
+                    os.rename(os.path.join(cache, name), place)
+                shutil.rmtree(place, ignore_errors=True)
+                os.close(fd)
 
 
 def _fetch(path: str, sha256: str, size: int, into: str) -> None:
@@ -47,6 +95,8 @@ def _fetch(path: str, sha256: str, size: int, into: str) -> None:
                 target.write(piece)
     except FileNotFoundError:
         _end(f"the shipped environment {path} is not there: kill the topology and submit it again")
+    except PermissionError:
+        _end(f"the shipped environment {path} cannot be read by uid {os.getuid()}: submit as that user")
     if copied != size or digest.hexdigest() != sha256:
         _end(f"the shipped environment {path} is damaged: kill the topology, delete that file and submit again")
 
@@ -89,9 +139,17 @@ def _main() -> None:
     own = f"{sys.implementation.cache_tag} {sysconfig.get_platform()}"
     if own != tag:
         _end(f"this host's Python is {own}, and the shipped environment is for {tag}: submit with such a Python")
-    place = os.path.join(_cache(), sha256)
-    if not os.path.isdir(place):
-        _make(path, sha256, int(size), place)
+    cache = _cache()
+    place = os.path.join(cache, sha256)
+    if (fd := _lock(place, fcntl.LOCK_SH)) < 0:
+        _remove_unused(cache)
+        if not os.path.isdir(place):
+            _make(path, sha256, int(size), place)
+        fd = _lock(place, fcntl.LOCK_SH)
+    if fd < 0:
+        _end(f"{place} is just being removed", 75)
+    os.set_inheritable(fd, True)
+    os.utime(place)
     python = os.path.join(place, "bin", "python")
     os.execv(python, [python, *sys.argv[5:]])
 

@@ -82,9 +82,12 @@ class YarnCluster(ServerCluster):
 
     up = ("RUNNING",)
 
-    def __init__(self, hosts: int = 2, *, vcores: int = 16, memory_mb: int = 8192) -> None:
+    def __init__(
+        self, hosts: int = 2, *, vcores: int = 16, memory_mb: int = 8192, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Describe them; `env` is in the environment of all containers."""
         super().__init__("hyn-", [f"127.0.0.{n + 2}" for n in range(hosts)])
-        self.vcores, self.memory_mb = vcores, memory_mb
+        self.vcores, self.memory_mb, self._env = vcores, memory_mb, env or {}
         self._ports = {name: free_port() for name in ("rpc", "scheduler", "tracker", "admin", "web")}
 
     @property
@@ -136,6 +139,7 @@ class YarnCluster(ServerCluster):
 
     def start_host(self, host: str) -> None:
         where = self.directory / host
+        given = {"MALLOC_ARENA_MAX": "4", HOST_ENV: str(where), **self._env}
         settings = {
             "yarn.nodemanager.hostname": host,
             "yarn.nodemanager.bind-host": host,
@@ -150,7 +154,7 @@ class YarnCluster(ServerCluster):
             "yarn.nodemanager.vmem-check-enabled": "false",
             "yarn.nodemanager.pmem-check-enabled": "false",
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
-            "yarn.nodemanager.admin-env": f"MALLOC_ARENA_MAX=4,{HOST_ENV}={where}",
+            "yarn.nodemanager.admin-env": ",".join(f"{name}={value}" for name, value in given.items()),
         }
         self._start(host, "nodemanager.NodeManager", settings, {HOST_ENV: str(where)})
 

@@ -187,12 +187,12 @@ class Cluster(ABC):
             properties=properties,
         )
 
-    def heron(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def heron(self, machine: str, *words: str, python: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
         """A command on a machine, in a working directory of its own."""
         cwd = self.root / f"cwd-{machine}"
         cwd.mkdir(exist_ok=True)
         return subprocess.run(
-            [sys.executable, "-m", "heronpy.cli", words[0], "--config-path", str(self.conf), *words[1:]],
+            [python, "-m", "heronpy.cli", words[0], "--config-path", str(self.conf), *words[1:]],
             cwd=cwd,
             env={**os.environ, **self.environment(), "HERON_HOME": str(self.machine(machine))},
             capture_output=True,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +185,15 @@ class TestShipped:
         launch = launch_with(tmp_path, **keys)
         return python_command(replace(launch, packages={PYTHON: {**ref.to_json(), "tag": own_tag()}}))
 
+    @pytest.fixture
+    def shared(self) -> Iterator[Path]:
+        """A directory where any user can make files."""
+        if os.geteuid() != 0 or shutil.which(f"python3.{sys.version_info[1]}", path="/usr/bin") is None:
+            pytest.skip("only root can be another user, who needs a Python of the system")
+        with tempfile.TemporaryDirectory() as directory:
+            os.chmod(directory, 0o777)
+            yield Path(directory)
+
     def run(self, command: list[str], tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         host = f"{sys.base_prefix}/bin/{command[0]}"
         environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
@@ -197,13 +210,61 @@ class TestShipped:
         assert first.stdout.split()[0] == "shipped"
         assert first.stdout.split()[1].startswith(str(made))
         assert "'x'" in first.stdout
-        before = made.stat().st_mtime_ns
+        before = made.stat().st_ino
         assert self.run(command, tmp_path, "-c", program).returncode == 0
-        assert made.stat().st_mtime_ns == before
+        assert made.stat().st_ino == before
         assert [path.name for path in cache.iterdir()] == [made.name]
         assert self.run(command, tmp_path, "-c", "import pip").stderr == ""  # what installs the requirements
         missing = self.run(command, tmp_path, "-c", "import setuptools.of_the_submitter")
         assert "No module named 'setuptools" in missing.stderr
+
+    def test_what_was_unused_for_a_month_is_removed_and_what_runs_is_not(
+        self, command: list[str], tmp_path: Path
+    ) -> None:
+        cache = tmp_path / "home" / ".cache" / "heron" / "python"
+        cache.mkdir(parents=True, mode=0o700)
+        for name in ("unused", "used", "recent", ".new-of-a-killed-one"):
+            (cache / name).mkdir()
+            if name != "recent":
+                os.utime(cache / name, (0, 0))
+        held = os.open(cache / "used" / "lock", os.O_RDWR | os.O_CREAT)
+        os.utime(cache / "used", (0, 0))
+        fcntl.flock(held, fcntl.LOCK_SH)
+        # Whether the environment is locked, asked by what runs in it, as after the exec by which a container starts.
+        program = (
+            "import fcntl, os, sys\n"
+            "if len(sys.argv) < 2: os.execv(sys.executable, [*sys.orig_argv, 'again'])\n"
+            "lock = os.open(sys.prefix + '/lock', os.O_RDWR)\n"
+            "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+            "except BlockingIOError: print('locked')"
+        )
+        done = self.run(command, tmp_path, "-c", program)
+        assert (done.stdout, done.stderr) == ("locked\n", "")
+        os.close(held)
+        made = Path(command[4]).name
+        assert {path.name for path in cache.iterdir()} == {"used", "recent", made}
+
+    def test_where_home_is_not_the_users_it_is_made_elsewhere(self, command: list[str], shared: Path) -> None:
+        archive = Path(shutil.copy(command[3], shared / "archive"))
+
+        def run() -> subprocess.CompletedProcess[str]:
+            arguments = (*command[1:3], archive, *command[4:], "-c", "import sys; print(sys.prefix)")
+            return subprocess.run(
+                [f"/usr/bin/{command[0]}", "-I", *arguments],
+                env={"HOME": "/home", "TMPDIR": str(shared)},
+                cwd="/",
+                user=54321,  # which has no entry in the passwd file
+                extra_groups=[],
+                capture_output=True,
+                text=True,
+            )
+
+        archive.chmod(0o600)
+        refused = run()
+        assert f"{archive} cannot be read by uid 54321" in refused.stderr
+        archive.chmod(0o644)
+        done = run()
+        assert done.stdout == f"{shared}/heron-python-54321/{command[4]}\n", done.stderr
 
     def test_a_host_that_does_not_fit_says_so(self, command: list[str], tmp_path: Path) -> None:
         other = [*command[:-1], "cpython-39 linux-riscv64"]
