@@ -19,7 +19,7 @@ container's certificate and becomes the executor. SIGTERM ends it gracefully. Ex
 
 from heronpy.container._bootstrap import BYTES_MAX as BOOTSTRAP_BYTES_MAX
 from heronpy.container._bootstrap import Bootstrap, bootstrap_document
-from heronpy.container._directory import default_workdir, make_directory, remove_secrets
+from heronpy.container._directory import default_workdir, make_directory, remove_secrets, take_sockets
 from heronpy.container._ending import TRY_AGAIN, is_unusable
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "is_unusable",
     "make_directory",
     "remove_secrets",
+    "take_sockets",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
-from heronpy.container._directory import default_workdir, make_directory, remove_secrets
+from heronpy.container._directory import default_workdir, make_directory, remove_secrets, take_sockets
 from heronpy.container._ending import TRY_AGAIN, ending
 from heronpy.container.codes import packing_plan
 from heronpy.environment import install
@@ -63,6 +63,7 @@ def _prepare(launch: Launch, container: int) -> dict[str, str]:
         ReplacedError: the container is not needed any more.
         HeronError: something is missing, or does not answer.
     """
+    take_sockets(launch, container)
     _wait_for_topology(launch)
     if container != 0:  # container 0 runs no user code
         _install(launch, container)

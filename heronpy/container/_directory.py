@@ -8,6 +8,7 @@ earlier incarnation still has it (one that is stopped, say), the new one takes a
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -16,11 +17,15 @@ import time
 from pathlib import Path
 
 from heronpy.container._bootstrap import Bootstrap
-from heronpy.errors import StateError
+from heronpy.errors import StateError, UnavailableError
+from heronpy.files import lock_within, outrace_removal
 from heronpy.runtime import CONTAINER_LOCK_FILE, SECRETS_DIR, TOKEN_FILE, USER_SECRETS_DIR, Launch
 from heronpy.security import private_directory, write_secret
 
 _SECRETS = ("tls", SECRETS_DIR)
+_SOCKETS_LOCK = "lock"
+_LOCK_S = 10.0
+"""It is held for the removal of a few files."""
 
 
 def default_workdir() -> Path:
@@ -57,6 +62,43 @@ def make_directory(bootstrap: Bootstrap, workdir: Path) -> Launch:
     except OSError as e:
         raise StateError(f"{e.filename or workdir} cannot be written: {e.strerror or e}") from e
     return launch
+
+
+def take_sockets(launch: Launch, container: int) -> None:
+    """Make the directory of a container's sockets. It is this process's for as long as it lives, also through `exec`.
+
+    Those of containers that were killed on this host, and were not started there again, are removed.
+
+    Raises:
+        UntrustedError: a directory belongs to another user.
+        UnavailableError: another process holds it.
+    """
+
+    def take() -> int:
+        path = launch.socket_dir(container).parent / _SOCKETS_LOCK
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if not lock_within(fd, _LOCK_S):
+                raise UnavailableError(f"another process has held {path} for {_LOCK_S:g} s: is it stopped?")
+            os.stat(path)  # FileNotFoundError: it was removed before it was locked
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    os.set_inheritable(outrace_removal(take), True)
+    mine = launch.socket_root()
+    for path in mine.parent.glob(f"*/{_SOCKETS_LOCK}"):  # topologies of the local scheduler have none
+        if path.parent != mine:
+            _remove_unless_held(path)
+
+
+def _remove_unless_held(lock: Path) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with contextlib.closing(os.fdopen(fd)):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent)
 
 
 def remove_secrets(launch: Launch, container: int) -> None:

@@ -10,13 +10,14 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heronpy.config import EngineConfig
-from heronpy.container import TRY_AGAIN, Bootstrap, bootstrap_document, make_directory, remove_secrets
+from heronpy.container import TRY_AGAIN, Bootstrap, bootstrap_document, make_directory, remove_secrets, take_sockets
 from heronpy.container.parts import ending
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.executor import ReplacedError
@@ -49,6 +50,14 @@ def launch(tmp_path: Path) -> Launch:
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
     return tmp_path / "host"
+
+
+@pytest.fixture
+def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """TMPDIR: a directory whose name leaves room for those of sockets."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        yield Path(directory)
 
 
 def changed(document: bytes, **values: object) -> bytes:
@@ -189,6 +198,55 @@ def test_a_container_that_is_started_again_finds_its_directory_unless_an_earlier
     assert places[0] == places[3] == host / "words-1" / "1"
     assert len(set(places)) == 3
     assert {place.parent for place in places} == {host / "words-1"}
+
+
+def test_sockets_of_killed_containers_are_removed_by_the_next_one_and_those_of_others_are_not(
+    launch: Launch, short_tmp: Path
+) -> None:
+    program = (
+        "import dataclasses, os, pathlib, sys; from heronpy.container import *; from heronpy.runtime import Launch\n"
+        "launch = dataclasses.replace(Launch.load(pathlib.Path(sys.argv[1])), topology_id=sys.argv[2])\n"
+        "if len(sys.argv) < 4:\n"
+        "    take_sockets(launch, 1)\n"
+        "    os.execv(sys.executable, [*sys.orig_argv, 'executor'])\n"
+        "(launch.socket_dir(1) / 'stmgr.sock').touch(); print(launch.socket_root().name, flush=True); sys.stdin.read()"
+    )
+
+    def start(topology_id: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-c", program, str(launch.dir), topology_id]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    local = launch.socket_dir(2)  # of the local scheduler
+    killed, lives = start("words-2"), start("words-3")
+    (sockets,) = short_tmp.iterdir()
+    assert {path.name for path in sockets.iterdir()} == {local.parent.name, killed[1], lives[1]}
+    killed[0].kill()
+    killed[0].communicate()
+    again = start("words-4")
+    assert {path.name for path in sockets.iterdir()} == {local.parent.name, lives[1], again[1]}
+    for process, _ in (lives, again):
+        process.communicate()
+    take_sockets(launch, 1)
+    assert {path.name for path in sockets.iterdir()} == {local.parent.name}
+
+
+def test_a_container_starts_while_another_removes_what_was_killed(launch: Launch, short_tmp: Path) -> None:
+    program = (
+        "import dataclasses, pathlib, sys; from heronpy.container import *; from heronpy.runtime import Launch\n"
+        "launch = Launch.load(pathlib.Path(sys.argv[1]))\n"
+        "for n in range(100):\n"
+        "    mine = dataclasses.replace(launch, topology_id=f'{sys.argv[2]}-{n}')\n"
+        "    take_sockets(mine, 1)\n"
+        "    assert (mine.socket_root() / '1').exists()\n"
+        "    if n % 2: mine.remove_sockets()\n"
+    )
+    command = [sys.executable, "-c", program, str(launch.dir)]
+    running = [subprocess.Popen([*command, name], stderr=subprocess.PIPE, text=True) for name in ("a", "b", "c")]
+    assert [process.communicate()[1] for process in running] == [""] * 3
+    take_sockets(launch, 1)
+    assert [*short_tmp.glob("*/*")] == [launch.socket_root()]
 
 
 def test_a_container_that_has_ended_leaves_its_logs_and_no_secret(launch: Launch, host: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from heronpy.runtime import Launch, StatemgrSpec
 
 ROUNDS = 200
 PLACE = Path("topologies/local/me/default")
+
+
+@pytest.fixture
+def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """TMPDIR: a directory whose name leaves room for those of sockets."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        yield Path(directory)
 
 
 def in_turns(*loops: Callable[[], object]) -> None:
@@ -54,9 +63,8 @@ def test_a_file_is_written_while_its_directory_is_removed_as_empty(
 
 
 def test_a_container_starts_while_the_last_other_topology_of_its_host_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, short_tmp: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def start_and_kill(name: str) -> None:
         launch = Launch(
@@ -73,7 +81,7 @@ def test_a_container_starts_while_the_last_other_topology_of_its_host_is_removed
         launch.remove_sockets()
 
     in_turns(lambda: start_and_kill("a"), lambda: start_and_kill("b"))
-    assert [*tmp_path.iterdir()] == []
+    assert [*short_tmp.iterdir()] == []
 
 
 def test_what_is_missing_for_good_is_said(tmp_path: Path) -> None:
