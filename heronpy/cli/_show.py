@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+import heronpy
 from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
 from heronpy.cli._target import Place, resolve, revive
 from heronpy.errors import UnavailableError
@@ -154,6 +155,9 @@ def _print(found: dict[str, Any]) -> None:
     for reason in health["reasons"]:
         console.print(f"{reason['state']}: {reason['text']}", markup=False)
     console.print(code_line(found["code"]), markup=False)
+    if found.get("heronpy", "") not in ("", heronpy.__version__):
+        line = f"heronpy: {found['heronpy']}; nothing of it is started by this heronpy, {heronpy.__version__}"
+        console.print(line, markup=False)
     for line in scheduler_lines(found["scheduler"]):
         console.print(line, markup=False)
     for line in found["silent"]:

@@ -54,6 +54,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "health": health_of(health),
         "plan_version": reply.plan_version,
         "code": code_of(launch, packing),
+        "heronpy": launch.release,
         "checkpoints": checkpoints_of(reply),
         "components": [
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import heronpy
 from heronpy.address import WILDCARDS, bare_host, join_address
 from heronpy.config import KIB, EngineConfig
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
@@ -89,6 +90,8 @@ class Launch:
     """Its id there."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where the configuration's keys were set, in words; a key that is not in it has its default."""
+    release: str = ""
+    """Of heronpy, with which it was submitted; empty: not known."""
 
     def save(self, token: str | None = None) -> None:
         """Write launch.json, and the token (a new random one unless given) where there is none yet."""
@@ -125,6 +128,7 @@ class Launch:
             "start_checkpoint": self.start_checkpoint,
             "config": self.config.to_keys(),
             "origins": dict(self.origins),
+            "heronpy": self.release,
         }
         return (json.dumps(values, indent=2) + "\n").encode()
 
@@ -143,13 +147,21 @@ class Launch:
         try:
             return _launch(directory, values)
         except (HeronError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as e:
-            raise StateError(f"{path} is damaged: a value is missing or wrong ({type(e).__name__})") from e
+            what = "is damaged"
+            if isinstance(values, dict) and _is_another(release := values.get("heronpy")):
+                what = f"was written by heronpy {release!s:.40}, which heronpy {heronpy.__version__} cannot read"
+            raise StateError(f"{path} {what}: a value is missing or wrong ({type(e).__name__})") from e
 
     @classmethod
-    def load(cls, directory: str | Path) -> Launch:
+    def load(cls, directory: str | Path, *, any_release: bool = False) -> Launch:
         """Read a topology's directory.
 
+        Args:
+            directory: The directory.
+            any_release: Also of a topology that was submitted with another release of heronpy, to show or to end it.
+
         Raises:
+            ConfigError: it was submitted with another release, none of whose processes may be of this one.
             NotFoundError: there is no launch.json.
             UntrustedError: the directory or launch.json belongs to another user, or others could have written it.
             StateError: launch.json is damaged or too large. No message contains any of its content.
@@ -159,7 +171,22 @@ class Launch:
             data = read_owned_file(path / LAUNCH_FILE, max_bytes=LAUNCH_BYTES_MAX)
         except NotFoundError:
             raise NotFoundError(f"{path} is not a topology directory: no {LAUNCH_FILE} in it") from None
-        return cls.decode(data, path)
+        launch = cls.decode(data, path)
+        if not any_release:
+            launch.check_release()
+        return launch
+
+    def check_release(self) -> None:
+        """Refuse to run, or to change, a topology that was submitted with another release of heronpy.
+
+        Raises:
+            ConfigError: it was; names both.
+        """
+        if _is_another(self.release):
+            raise ConfigError(
+                f"topology {self.topology} was submitted with heronpy {self.release}, and this is heronpy "
+                f"{heronpy.__version__}: use heronpy {self.release}, or kill it and submit it again"
+            )
 
     def token(self) -> str:
         """The topology's secret.
@@ -281,6 +308,11 @@ class Launch:
         remove_empty([root.parent])
 
 
+def _is_another(release: Any) -> bool:
+    """Directories of earlier versions do not say it."""
+    return release not in (None, "", heronpy.__version__)
+
+
 def own_incarnation() -> int:
     """The incarnation of the container that this process is in; 0: it is in none."""
     found = os.environ.get(INCARNATION_ENV, "")
@@ -311,6 +343,7 @@ def _launch(path: Path, values: Any) -> Launch:
     text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none, and no
     text["start_from"] = values.get("start_from", "")
     text["code"] = values.get("code", "")
+    text["release"] = values.get("heronpy", "")
     packages = values["package_paths"]
     if not isinstance(packages, list) or not all(isinstance(value, str) for value in (*text.values(), *packages)):
         raise TypeError("a name is not text")

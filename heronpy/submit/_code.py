@@ -110,10 +110,11 @@ def plan_code_update(
         config_path: The directory of the clusters' directories, instead of the installed one.
 
     Raises:
-        ConfigError: nothing brings the code to the containers; or a wrong configuration.
+        ConfigError: nothing brings the code to the containers; a wrong configuration; or another release of heronpy.
         NotFoundError: the state manager does not know the topology.
         TopologyError: the new code cannot go on with what runs; names all that does not fit.
     """
+    launch.check_release()
     if not heron_scheduler.has_service(launch) and not launch.config.package.url:
         raise ConfigError(
             f"{launch.topology} was submitted without heron.uploader.url, so its hosts cannot be given other code: "

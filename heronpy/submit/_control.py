@@ -184,9 +184,11 @@ def restart(launch: Launch, container: int | None = None) -> list[str]:
 
     Raises:
         NotFoundError: the topology has no such container.
-        ConfigError: a secret cannot be read, or the cluster cannot bring it to the topology.
+        ConfigError: a secret cannot be read, or the cluster cannot bring it to the topology; or it was submitted with
+            another release of heronpy.
         UnavailableError: the scheduler does not answer.
     """
+    launch.check_release()
     if container is not None:
         known = [0, *(c.id for c in plans(launch)[1].containers)]
         if container not in known:

@@ -117,7 +117,7 @@ def adopted(launch: Launch, *, needs_secrets: bool) -> Launch:
         log.info("%s is found without its secrets: %s", launch.topology, e)
         return launch
     # A copy that was made before has been compared with what the cluster has; the state manager may say something else.
-    if not launch.config.security.tls and Launch.load(launch.dir).config.security.tls:
+    if not launch.config.security.tls and Launch.load(launch.dir, any_release=True).config.security.tls:
         raise UntrustedError(
             f"the state manager says that {launch.topology} has no certificates, and its copy in {launch.dir} has them"
         )

@@ -116,7 +116,7 @@ def load(directory: Path) -> Launch | None:
     """
     try:
         check_owner(directory)
-        return Launch.load(directory)
+        return Launch.load(directory, any_release=True)
     except (NotFoundError, NotADirectoryError, FileNotFoundError):
         return None
     except OSError as e:

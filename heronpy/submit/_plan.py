@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from heron_scheduler import scheduler_of
 from msgspec import structs
 
+import heronpy
 from heronpy import packing as packings
 from heronpy.address import is_loopback
 from heronpy.api import validate_config, without_effect
@@ -162,6 +163,7 @@ def prepare(
         start_from=start_from,
         start_checkpoint=_starting_checkpoint(logical, start_from),
         origins=origins,
+        release=heronpy.__version__,
     )
     if not scheduler.has_service:
         _check_reachable(launch)

@@ -68,10 +68,12 @@ def plan_update(
         config_path: The directory of the clusters' directories, instead of the installed one.
 
     Raises:
+        ConfigError: it was submitted with another release of heronpy.
         NotFoundError: the state manager does not know the topology.
         StateError: its code is just being changed.
         TopologyError: unknown component; a number that it cannot have; or it does not fit into containers.
     """
+    launch.check_release()
     logical, before = plans(launch)
     refuse_on_trial(before)
     wanted = logical.with_parallelism(tasks)

@@ -112,8 +112,10 @@ def launch_service(launch: Launch) -> None:
     """Start the topology's scheduler service. Returns when it answers; it stays when this process ends.
 
     Raises:
+        ConfigError: the topology was submitted with another release of heronpy.
         UnavailableError: it ended, or does not answer in time; carries the end of its log. It does not run then.
     """
+    launch.check_release()
     logs = [service_log_dir(launch) / name for name in ("scheduler.out", "scheduler.log")]
     starts = {path: path.stat().st_size if path.exists() else 0 for path in logs}
     try:

@@ -176,6 +176,7 @@ def reschedule(launch: Launch) -> dict[int, str]:
     needs the cluster finds that out itself.
 
     Raises:
+        ConfigError: it was submitted with another release of heronpy.
         StateError: the state manager cannot be read.
         UnavailableError: the cluster refuses.
     """
@@ -192,6 +193,7 @@ def reschedule(launch: Launch) -> dict[int, str]:
             except UnavailableError:
                 return {}
             if missing := _missing(statemgr, launch):
+                launch.check_release()
                 _scheduler(launch).on_schedule(_plan(statemgr, launch))
             return missing
 

@@ -27,7 +27,7 @@ def trusted_launch(topology: Topology) -> Launch:
     """
     key = topology.key
     try:
-        launch = Launch.load(topology.directory)
+        launch = Launch.load(topology.directory, any_release=True)
         if (launch.topology, launch.topology_id) != (key.name, topology.id):
             raise UntrustedError(f"{topology.directory} is the directory of another topology")
     except HeronError as e:
