@@ -68,6 +68,8 @@ def stage(definition: Definition, directory: Path) -> Staged:
 def version_of(directory: Path, requirements: str = "") -> str:
     """The version of the package that was staged into `directory`: the same files make the same one.
 
+    Wherever they were, that is, and whether or not an API server has staged them.
+
     Args:
         directory: Where it was staged.
         requirements: The requirements file of pip that comes with it, of which the content counts; empty: none.
@@ -78,7 +80,10 @@ def version_of(directory: Path, requirements: str = "") -> str:
     package, digest = directory / PACKAGE, hashlib.sha256()
     for path in sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
+            if path == package / MAIN_RECORD:
+                content = hashlib.sha256(_without_place(file.read())).digest()
+            else:
+                content = hashlib.file_digest(file, "sha256").digest()
         digest.update(repr((path.relative_to(package).as_posix(), content)).encode())
     if requirements:
         path = Path(requirements).expanduser()
@@ -87,6 +92,15 @@ def version_of(directory: Path, requirements: str = "") -> str:
         except OSError as e:
             raise NotFoundError(f"the requirements file {path} cannot be read: {e.strerror}") from e
     return digest.hexdigest()[:VERSION_DIGITS]
+
+
+def _without_place(record: bytes) -> bytes:
+    """A record of the main module without its `sys.argv[0]`, which is where the script was when it was submitted."""
+    try:
+        values = json.loads(record)
+        return json.dumps({**values, "argv": values["argv"][1:]}).encode()
+    except (ValueError, RecursionError, LookupError, TypeError):  # a file of the user's
+        return record
 
 
 @contextmanager

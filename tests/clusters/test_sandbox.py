@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from heronpy import loader
+from heronpy.cli.parts import pack_program
 from heronpy.errors import HeronError, NotFoundError, NoTopologyError, StateError, UsageError, UserCodeError
 from heronpy.host import find_by_environment
 from heronpy.loader import Definition, stage
@@ -75,6 +77,44 @@ def test_modules_and_archives_are_programs_too(run: Run, tmp_path: Path) -> None
     definition = run({"words.py": TOPOLOGY}, "", "words.Words")
     stage(definition, tmp_path / "staged")
     assert (tmp_path / "staged" / "package" / "words.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "cls", "args"),
+    [("main.py", "Words", ()), ("main.py", "-", ("x",)), ("main", "Words", ()), ("main", "-", ()), ("z.zip", "-", ())],
+)
+def test_a_program_has_the_same_version_wherever_it_is_and_through_an_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, cls: str, args: tuple[str, ...]
+) -> None:
+    ends = "\nif __name__ == '__main__':\n    Words.write()\n"
+    files = {"main.py": "import helper\n" + TOPOLOGY + ends, "helper.py": "import pack\n", "pack/__init__.py": ""}
+    versions = set()
+    for place in ("a", "deeper/b"):
+        directory = tmp_path / place
+        for name, text in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(text)
+        with zipfile.ZipFile(directory / "z.zip", "w") as out:
+            for name, text in files.items():
+                out.writestr("__main__.py" if name == "main.py" else name, text)
+        monkeypatch.chdir(directory)
+        given = str(directory / file) if "." in file else file
+        versions.add(version(loader.define(given, cls, args), directory / "direct"))
+        archive, scratch = directory / "program.zip", directory / "scratch"
+        with archive.open("w+b") as packed:
+            within = pack_program(given, cls, packed)
+        scratch.mkdir(mode=0o700)
+        program = Program(archive=archive, file=within, cls=cls, args=args)
+        versions.add(version(define(program, scratch, Limits()), directory / "served"))
+    assert len(versions) == 1
+    (directory / "helper.py").write_text("import pack, json\n")
+    if file != "z.zip":
+        assert version(loader.define(given, cls, args), directory / "changed") not in versions
+
+
+def version(definition: Definition, directory: Path) -> str:
+    stage(definition, directory)
+    return loader.version_of(directory)
 
 
 def test_user_code_sees_nothing_of_the_servers_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
