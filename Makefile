@@ -205,10 +205,11 @@ hosts-tools:
 	@command -v nft >/dev/null && command -v ip >/dev/null || { $(call apt_install,nftables iproute2); } \
 		|| echo "not installed: nftables or iproute2; the tests that need several hosts will be skipped" >&2
 
-slurm-server: ## install Debian's Slurm and munge, for the tests of that scheduler (root)
+slurm-server: ## install Debian's Slurm, its accounting and munge, for the tests of that scheduler (root)
 	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null \
-		|| { $(call apt_install,slurm-wlm); } \
-		|| echo "not installed: slurm-wlm; the tests on Slurm will be skipped" >&2
+		&& command -v slurmdbd >/dev/null && command -v mariadbd >/dev/null \
+		|| { $(call apt_install,slurm-wlm slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core); } \
+		|| echo "not installed: slurm-wlm, slurmdbd; the tests on Slurm will be skipped" >&2
 
 # Each can be had alone; without it, its tests are skipped with the reason.
 cluster-servers: $(VENV)/.installed-dev servers hosts-tools slurm-server yarn-server hdfs-server k8s-server helm-client image-tools s3-server ## all servers of test-clusters, once on a new machine (root, Go and Maven; takes minutes)

@@ -4,7 +4,8 @@
         subprocess.run(["sbatch", …], env={**os.environ, "SLURM_CONF": str(slurm.config)})
 
 Each node has a directory of its own (`host_dir`), where its jobs keep their files; nothing is shared between nodes but
-this machine. `slurm_missing()` says why there is none on this machine, for a skip that states its reason.
+this machine. With `accounting=True` there are slurmdbd and its database, and limits that `run("sacctmgr", …)` sets are
+enforced. `slurm_missing()` says why there is none on this machine, for a skip that states its reason.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from heronpy.testing._server_cluster import START_S, ServerCluster
 from heronpy.testing._server_process import free_port
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
+_ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")
 
 # Short times, so that tests need not wait: a node is down when it has been silent for five seconds, and a job that is
 # started again need not wait until the credentials of its last run have expired.
@@ -61,12 +63,36 @@ PartitionName=closed Nodes={names} MaxTime=INFINITE State=UP AllowAccounts=other
 """
 
 
-def slurm_missing() -> str | None:
+_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={directory}/munge.sock
+AccountingStorageEnforce=associations,limits,qos
+"""
+_DATABASE_DAEMON = """\
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={port}
+SlurmUser=root
+PidFile={directory}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database_port}
+StorageUser=root
+StorageLoc=slurm
+"""
+
+
+def slurm_missing(*, accounting: bool = False) -> str | None:
     """Why no Slurm can be started here, or None if it can."""
     if os.geteuid() != 0:
         return "no Slurm: its daemons are started as root"
-    absent = [name for name in _PROGRAMS if shutil.which(name) is None]
-    return f"no Slurm: {', '.join(absent)} missing; install Debian's package slurm-wlm" if absent else None
+    wanted = _PROGRAMS + (_ACCOUNTING_PROGRAMS if accounting else ())
+    absent = [name for name in wanted if shutil.which(name) is None]
+    return f"no Slurm: {', '.join(absent)} missing; make slurm-server installs Debian's packages" if absent else None
 
 
 class SlurmCluster(ServerCluster):
@@ -74,10 +100,10 @@ class SlurmCluster(ServerCluster):
 
     up = ("idle", "mixed", "allocated")
 
-    def __init__(self, nodes: int = 2, *, cpus: int = 8, memory_mb: int = 8000) -> None:
+    def __init__(self, nodes: int = 2, *, cpus: int = 8, memory_mb: int = 8000, accounting: bool = False) -> None:
         super().__init__("hs-", [f"n{i + 1}" for i in range(nodes)])
         self.config = self.directory / "slurm.conf"
-        self._cpus, self._memory_mb = cpus, memory_mb
+        self._cpus, self._memory_mb, self._accounting = cpus, memory_mb, accounting
 
     def lost_files(self, host: str) -> Path:
         return self.host_dir(host)
@@ -91,6 +117,8 @@ class SlurmCluster(ServerCluster):
         munge = [f"--{name}-file={self.directory}/munge.{name}" for name in ("key", "pid", "log", "seed")]
         self._start("munged", "munged", "--foreground", "--force", f"--socket={self.directory}/munge.sock", *munge)
         eventually_sync(lambda: _exists(self.directory / "munge.sock"), within_s=START_S)
+        if self._accounting:
+            self._start_accounting()
         self._start("slurmctld", "slurmctld", "-D", "-c", "-f", str(self.config))
         for host in self.hosts:
             self.start_host(host)
@@ -147,6 +175,30 @@ class SlurmCluster(ServerCluster):
                 host=host, directory=self.directory, controller_port=ports[0], nodes=nodes, names=",".join(self.hosts)
             )
         )
+
+    def _start_accounting(self) -> None:
+        """Start slurmdbd with a database of its own, which lets in everybody on this machine."""
+        data, port, database_port = self.directory / "database", *_distinct_ports(2)
+        install = ("mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db")
+        subprocess.run(install, check=True, capture_output=True, timeout=START_S)
+        listen = (f"--port={database_port}", "--bind-address=127.0.0.1", f"--socket={self.directory}/database.sock")
+        options = ("--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M")
+        self._start("mariadbd", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=root", *listen, *options)
+        eventually_sync(lambda: _exists(self.directory / "database.sock"), within_s=START_S)
+        config = self.directory / "slurmdbd.conf"
+        config.touch(mode=0o600)
+        config.write_text(_DATABASE_DAEMON.format(directory=self.directory, port=port, database_port=database_port))
+        with self.config.open("a") as f:
+            f.write(_ACCOUNTING.format(port=port, directory=self.directory))
+        self._start("slurmdbd", "slurmdbd", "-D")
+        eventually_sync(self._add_cluster, within_s=START_S)
+
+    def _add_cluster(self) -> None:
+        try:
+            self.run("sacctmgr", "--immediate", "add", "cluster", "heron")
+        except subprocess.CalledProcessError as e:
+            if "already exists" not in e.stdout:
+                raise AssertionError(e.stdout + e.stderr) from e
 
     def _start(self, name: str, *command: str) -> None:
         self._daemon(name, self.env, command, self.directory / f"{name}.out")

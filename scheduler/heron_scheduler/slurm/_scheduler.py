@@ -32,7 +32,7 @@ REPEAT_S = 5.0
 """How often an order to end is repeated: a job script that has just begun may not take signals yet."""
 _HOPELESS = re.compile(
     r"PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|PartitionDown|PartitionInactive|BadConstraints|"
-    r"AccountNotAllowed|Invalid(Account|QOS)|QOSNotAllowed|AssociationJobLimit|AssocMax|QOSMax|QOSUsage|"
+    r"AccountNotAllowed|Invalid(Account|QOS)|QOSNotAllowed|AssociationJobLimit|AssocMax|QOSMax|QOSMin|QOSUsage|"
     r"(Assoc|QOS)Grp\w*Limit|account not known|can't use this partition|not allowed|not permitted",
     re.IGNORECASE,
 )
