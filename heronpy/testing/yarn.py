@@ -45,15 +45,21 @@ log4j.appender.A.layout=org.apache.log4j.PatternLayout
 log4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n
 """
 _QUEUES = {
-    "root.queues": "default,closed",
+    "root.queues": "default,closed,stopped,full",
     "root.acl_submit_applications": " ",
     "root.acl_administer_queue": " ",
-    "root.default.capacity": "90",
+    "root.default.capacity": "70",
     "root.default.maximum-capacity": "100",
     "root.default.user-limit-factor": "10",
     "root.default.acl_submit_applications": "*",
     "root.default.acl_administer_queue": "*",
     "root.closed.capacity": "10",
+    "root.stopped.capacity": "10",
+    "root.stopped.acl_submit_applications": "*",
+    "root.stopped.state": "STOPPED",
+    "root.full.capacity": "10",
+    "root.full.acl_submit_applications": "*",
+    "root.full.maximum-applications": "0",
     "maximum-am-resource-percent": "0.9",
     "resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
 }

@@ -60,6 +60,17 @@ class Yarn(Cluster):
                 {f"{KEY}queue": "closed", f"{KEY}user": "guest"},
                 f"guest .*(cannot submit|does not have permission).*; set {KEY}queue .*{KEY}user",
             ),
+            ("a queue that is stopped", {f"{KEY}queue": "stopped"}, f"root.stopped is STOPPED.*; set {KEY}queue"),
+            (
+                "a queue with all applications that it takes",
+                {f"{KEY}queue": "full"},
+                f"root.full already has 0 applications.*; kill one of them, or set {KEY}queue",
+            ),
+            (
+                "a node label that there is not",
+                {f"{KEY}node.label": "nowhere"},
+                rf"label.*; set {KEY}node\.label to one that is there",
+            ),
             (
                 "more memory than the largest allocation",
                 {f"{KEY}driver.memory.mb": 65_536},

@@ -24,6 +24,7 @@ _BYTES_MAX = 64 << 20
 _HOPELESS = ("unknown queue", "cannot submit", "does not have permission", "is STOPPED", "AccessControlException")
 _QUEUE = f"set {PREFIX}queue to one that is there and takes applications of {PREFIX}user"
 """What to do about all of these."""
+_LABEL = f"set {PREFIX}node.label to one that is there, and {PREFIX}queue to one that may use it"
 _EXIT_CODE = re.compile(r"exitCode: (-?\d+)")
 _SIGNALS = 128
 _LOOPBACK = ("localhost", "127.", "0.0.0.0")
@@ -185,6 +186,10 @@ def hopeless(text: str) -> bool:
 
 def remedy(text: str) -> str:
     """`; …` with what to do about a refusal, or nothing."""
+    if "label" in text.lower():
+        return f"; {_LABEL}"
+    if "cannot accept submission" in text and "already has" in text:
+        return f"; kill one of them, or set {PREFIX}queue to another"
     return f"; {_QUEUE}" if hopeless(text) else ""
 
 
