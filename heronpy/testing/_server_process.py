@@ -54,7 +54,7 @@ def _listening_ports() -> tuple[int, int]:
 
 def listening(port: int, address: str = LOOPBACK) -> bool:
     """Whether somebody accepts connections there."""
-    with socket.socket() as s:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as s:
         s.settimeout(1.0)
         return s.connect_ex((address, port)) == 0
 

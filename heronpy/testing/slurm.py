@@ -29,8 +29,9 @@ _ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr"
 # started again need not wait until the credentials of its last run have expired.
 _CONFIG = """\
 ClusterName=heron
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={controller_port}
+CommunicationParameters={communication}
 AuthType=auth/munge
 CryptoType=crypto/munge
 AuthInfo=socket={directory}/munge.sock,cred_expire=5
@@ -100,10 +101,20 @@ class SlurmCluster(ServerCluster):
 
     up = ("idle", "mixed", "allocated")
 
-    def __init__(self, nodes: int = 2, *, cpus: int = 8, memory_mb: int = 8000, accounting: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: int = 2,
+        *,
+        cpus: int = 8,
+        memory_mb: int = 8000,
+        accounting: bool = False,
+        address: str = "127.0.0.1",
+    ) -> None:
+        """Describe it; `address`, IPv4 or IPv6, is that of all its daemons, and its nodes' `NodeAddr`."""
         super().__init__("hs-", [f"n{i + 1}" for i in range(nodes)])
         self.config = self.directory / "slurm.conf"
         self._cpus, self._memory_mb, self._accounting = cpus, memory_mb, accounting
+        self._address = address
 
     def lost_files(self, host: str) -> Path:
         return self.host_dir(host)
@@ -166,13 +177,19 @@ class SlurmCluster(ServerCluster):
         host = socket.gethostname().partition(".")[0]
         ports = _distinct_ports(len(self.hosts) + 1)
         nodes = "\n".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
+            f"NodeName={node} NodeHostname={host} NodeAddr={self._address} Port={port} CPUs={self._cpus} "
             f"RealMemory={self._memory_mb} Feature=on-{node}"
             for node, port in zip(self.hosts, ports[1:], strict=True)
         )
         self.config.write_text(
             _CONFIG.format(
-                host=host, directory=self.directory, controller_port=ports[0], nodes=nodes, names=",".join(self.hosts)
+                host=host,
+                address=self._address,
+                communication="EnableIPv6,DisableIPv4" if ":" in self._address else "",
+                directory=self.directory,
+                controller_port=ports[0],
+                nodes=nodes,
+                names=",".join(self.hosts),
             )
         )
 
