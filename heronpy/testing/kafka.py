@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from heronpy.testing._eventually import eventually_sync
-from heronpy.testing._server_process import Server, free_port, listening
+from heronpy.testing._server_process import Place, Server, free_port, listening
 from heronpy.testing.certificates import make_certificates
 
 KAFKA_JARS_ENV: Final = "HERON_TEST_KAFKA_JARS"
@@ -22,10 +22,10 @@ _META = f"version=1\ncluster.id={_ID}\nnode.id=1\ndirectory.id={_ID}\n"
 _CONFIG = """\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port},SSL://127.0.0.1:{tls_port},\
-CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port},SSL://127.0.0.1:{tls_port}
+controller.quorum.voters=1@{bind}:{controller_port}
+listeners=PLAINTEXT://{bind}:{port},SASL_SSL://{bind}:{sasl_port},SSL://{bind}:{tls_port},\
+CONTROLLER://{bind}:{controller_port}
+advertised.listeners=PLAINTEXT://{bind}:{port},SASL_SSL://{bind}:{sasl_port},SSL://{bind}:{tls_port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
@@ -88,14 +88,15 @@ class KafkaServer(Server):
     user: Final = "heron"
     password: Final = "not-a-secret"
 
-    def __init__(self, directory: Path, *, port: int = 0) -> None:
+    def __init__(self, directory: Path, *, port: int = 0, place: Place | None = None) -> None:
         """Describe the server; `start` starts it.
 
         Args:
             directory: For its configuration, data and output; made if missing.
             port: For clients; 0: a free one.
+            place: Where it runs, if not on this host.
         """
-        super().__init__(directory, port)
+        super().__init__(directory, port, place)
         self._sasl_port = 0
         self._tls_port = 0
         self._admin: Any = None
@@ -103,18 +104,18 @@ class KafkaServer(Server):
     @property
     def servers(self) -> str:
         """host:port, as `bootstrap.servers` has it."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.bind}:{self.port}"
 
     @property
     def sasl_servers(self) -> str:
         """The same, where clients prove who they are by SASL, over TLS: `user` with `password` by PLAIN, those of
         `add_user` by SCRAM."""
-        return f"127.0.0.1:{self._sasl_port}"
+        return f"{self.bind}:{self._sasl_port}"
 
     @property
     def tls_servers(self) -> str:
         """The same, where clients prove who they are by a certificate."""
-        return f"127.0.0.1:{self._tls_port}"
+        return f"{self.bind}:{self._tls_port}"
 
     def sasl_options(self, mechanism: str = "PLAIN", user: str = user) -> dict[str, str]:
         """What a client of `sasl_servers` needs, less the password."""
@@ -233,6 +234,7 @@ class KafkaServer(Server):
             data.mkdir(exist_ok=True)
             (data / "meta.properties").write_text(_META)
             settings = _CONFIG.format(
+                bind=self.bind,
                 port=self.port,
                 sasl_port=self._sasl_port,
                 tls_port=self._tls_port,
@@ -248,4 +250,4 @@ class KafkaServer(Server):
         return ["java", *options, "kafka.Kafka", str(config)]
 
     def _serving(self) -> bool:
-        return listening(self.port)  # it accepts connections as the last thing of its start
+        return listening(self.port, self.bind)  # it accepts connections as the last thing of its start
