@@ -46,19 +46,14 @@ class DirectoryStorage(CheckpointStorage):
         return cls(Path(path))
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        with self._errors(name, StateError), replacing(self._path(name), mode=_MODE) as f:
+        with self._writing(name), replacing(self._path(name), mode=_MODE) as f:
             f.writelines(chunks)
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
-        with self._errors(name, StateError):
-            try:
-                if create_file(path, data, mode=_MODE):
-                    return True
-            except ABSENT as e:
-                if (other := _not_a_directory(self.directory)) is None:
-                    raise
-                raise StateError(f"{other} is not a directory: nothing can be stored in {self.directory}") from e
+        with self._writing(name):
+            if create_file(path, data, mode=_MODE):
+                return True
             with contextlib.suppress(*ABSENT):  # deleted meanwhile
                 return path.read_bytes() == data
             return False
@@ -122,6 +117,17 @@ class DirectoryStorage(CheckpointStorage):
 
     def _path(self, name: str) -> Path:
         return self.directory / check_storage_name(name)
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ABSENT as e:
+            other = _not_a_directory(self.directory)
+            why = f"{self.directory} cannot be made" if other is None else f"{other} is not a directory"
+            raise StateError(f"{why}: nothing can be stored in {self.directory}") from e
+        except OSError as e:
+            raise StateError(f"{self.directory}/{name}: {e.strerror or e}") from e
 
     @contextlib.contextmanager
     def _errors(self, name: str, kind: type[StateError]) -> Iterator[None]:

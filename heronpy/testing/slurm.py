@@ -31,8 +31,7 @@ _CONFIG = """\
 ClusterName=heron
 SlurmctldHost={host}({address})
 SlurmctldPort={controller_port}
-CommunicationParameters={communication}
-AuthType=auth/munge
+{communication}AuthType=auth/munge
 CryptoType=crypto/munge
 AuthInfo=socket={directory}/munge.sock,cred_expire=5
 SlurmUser=root
@@ -71,6 +70,7 @@ AccountingStoragePort={port}
 AccountingStoragePass={directory}/munge.sock
 AccountingStorageEnforce=associations,limits,qos
 """
+_IPV6 = "CommunicationParameters=EnableIPv6,DisableIPv4\n"
 _DATABASE_DAEMON = """\
 AuthType=auth/munge
 AuthInfo=socket={directory}/munge.sock
@@ -185,7 +185,7 @@ class SlurmCluster(ServerCluster):
             _CONFIG.format(
                 host=host,
                 address=self._address,
-                communication="EnableIPv6,DisableIPv4" if ":" in self._address else "",
+                communication=_IPV6 if ":" in self._address else "",
                 directory=self.directory,
                 controller_port=ports[0],
                 nodes=nodes,

@@ -37,6 +37,16 @@ def test_other_urls_are_refused(url: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_place_where_nothing_can_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory, why in ((Path("/proc/nowhere"), "cannot be made"), (tmp_path / "file/below", "is not a directory")):
+        storage = DirectoryStorage(directory)
+        with pytest.raises(StateError, match=f"{why}: nothing can be stored in {directory}"):
+            storage.create("manifests/1.json", b"mine")
+        with pytest.raises(StateError, match=f"{why}: nothing can be stored in {directory}"):
+            storage.put("objects/count/a", [b"mine"])
+
+
 def test_checkpoints_are_for_their_owner_alone(tmp_path: Path) -> None:
     store(DirectoryStorage(tmp_path), *small_checkpoint(1, {"a": b"1"}))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()} == {0o600}

@@ -18,7 +18,7 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from heron_scheduler.slurm._config import SlurmConfig
+from heron_scheduler.slurm._config import PREFIX, SlurmConfig
 from heronpy.plan import Resources
 
 _MIB = 1024 * 1024
@@ -47,7 +47,7 @@ fi
 words() {{ printf %s "$(hostname): $1" | tr -cd '[:print:]' | cut -c -300; }}
 say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="{mark}$(words "$1")"; }}
 if ! mkdir -p "$dir" || [ ! -O "$dir" ] || [ -L "$dir" ] || ! chmod 700 "$dir"; then
-  say "$dir cannot be used"
+  say "$dir cannot be made, or is not yours alone: set {directory_key}"
   exit 73
 fi
 cat > "$dir/bootstrap.json" <<'{delimiter}'
@@ -176,6 +176,7 @@ def job_script(
     watched = {0: f"{prefix}*", 1: f"{prefix}0"}.get(container, "")
     body = _SUPERVISE.format(
         directory=config.directory,
+        directory_key=f"{PREFIX}directory",
         topology_id=topology_id,
         delimiter=_DELIMITER,
         bootstrap=text,
