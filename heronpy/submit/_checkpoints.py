@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UsageError
+from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UnavailableError, UsageError
 from heronpy.files import remove_empty
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr, records
@@ -118,6 +118,23 @@ def _stored(storage: CheckpointStorage, name: str, id: int, *, committed: bool, 
         logged=manifest.logged,
         error=error,
     )
+
+
+def check_reachable(launch: Launch) -> None:
+    """Refuse a topology whose checkpoints would be where they cannot even be listed: it would run without any.
+
+    Raises:
+        StateError, UnavailableError: says why.
+    """
+    if not launch.checkpoints:
+        return
+    from heronpy.checkpoints import MANIFESTS, open_storage
+
+    try:
+        with open_storage(launch.checkpoints) as storage:
+            storage.names(MANIFESTS)
+    except (StateError, UnavailableError) as e:
+        raise type(e)(f"checkpoints cannot be kept where heron.statefulstorage.url says: {e}") from e
 
 
 def remove_checkpoints(launch: Launch) -> None:

@@ -31,7 +31,7 @@ from heronpy.host import begin_submission, end_submission, in_submission, remove
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr, records
-from heronpy.submit._checkpoints import remove_checkpoints
+from heronpy.submit._checkpoints import check_reachable, remove_checkpoints
 from heronpy.submit._copies import StateManagers, has_copy, trouble_of
 from heronpy.submit._listed import load
 from heronpy.submit._packages import add_requirements, remove_packages, store_packages
@@ -73,8 +73,8 @@ def submit(
         ConfigError: unknown cluster or key, or a value of the wrong type.
         NotFoundError: a secret is not where it should be.
         TopologyError: the topology is not valid.
-        StateError: the state manager cannot be read or written.
-        UnavailableError: the scheduler does not start, or a port is taken.
+        StateError: the state manager cannot be read or written, or checkpoints not be stored.
+        UnavailableError: the scheduler does not start, a port is taken, or a store does not answer.
     """
     submission = prepare(
         definition,
@@ -100,6 +100,7 @@ def submit(
             state.expire_tombstones()  # where nothing else is killed, else they would stay
             # A cluster that does not answer is said before anything is stored: what it was asked could not be undone.
             heron_scheduler.containers(launch)
+        check_reachable(launch)
         on_step("storing the package")
         launch = _store(submission, home, secrets, undo)
         on_step("writing the plan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder
 from heronpy.config import MIB
 from heronpy.connectors import ListSource, SourceSpout
-from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.loader import Definition
 from heronpy.plan import read_config
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.streamlet import Builder, Config
 from heronpy.submit import find, find_by_name, kill, plans, prepare, restart, running, submit
+from heronpy.testing.servers import S3Server, free_port
 
 HIGH = "heron.streammgr.network.backpressure.highwatermark.mb"
 
@@ -103,6 +105,27 @@ def test_effectively_once_has_a_place_for_checkpoints_below_the_topology_and_its
     url = planned.launch.checkpoints
     assert url.endswith(f"/{planned.logical.name}/{planned.logical.id}"), url
     assert not prepare(definition(), home=home).launch.checkpoints
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x?endpoint=http://127.0.0.1:{port}&region=r", "redis://127.0.0.1:{port}/0"]
+)
+def test_a_place_for_checkpoints_that_does_not_answer_is_refused_and_nothing_is_left(
+    home: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    for name, value in S3Server.credentials.items():
+        monkeypatch.setenv(name, value)
+    place = url.format(port=free_port())
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": True}
+    began_s = time.monotonic()
+    with pytest.raises(
+        HeronError, match=r"cannot be kept where heron\.statefulstorage\.url says: .*127.0.0.1"
+    ) as error:
+        submit(definition(), home=home, properties={**mode, "heron.statefulstorage.url": place})
+    assert "\n" not in str(error.value)
+    assert time.monotonic() - began_s < 60
+    assert running(home) == []
+    assert [*home.rglob("launch.json")] == []
 
 
 def test_what_cannot_be_effectively_once_is_refused_though_the_mode_comes_with_the_command(home: Path) -> None:
