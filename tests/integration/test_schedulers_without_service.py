@@ -134,8 +134,11 @@ def test_a_container_that_is_started_again_and_again_says_why_until_it_is_up(
     assert scheduler_lines(found["scheduler"]) == ["scheduler shelf: 0 of 3 containers run", *said]
     up = tmaster_pb2.StmgrStatus(location={"id": "stmgr-1"}, registered=True)
     lost = tmaster_pb2.StmgrStatus(location={"id": "stmgr-2"})
-    answer = tmaster_pb2.StatusReply(stmgrs=[up, lost]), (tmaster_pb2.MetricsReply(),)
-    monkeypatch.setattr("heronpy.submit.status_and_metrics", lambda *args: answer)
+    reply = tmaster_pb2.StatusReply(stmgrs=[up, lost])
+    monkeypatch.setattr(
+        "heronpy.submit.status_and_metrics",
+        lambda _, *requests: (reply, [tmaster_pb2.MetricsReply() for _ in requests]),
+    )
     found, _ = collect_status(launch, now_s=0.0)
     assert scheduler_lines(found["scheduler"]) == ["scheduler shelf: 2 of 3 containers run", said[2]]
 
