@@ -13,7 +13,7 @@ from typing import Any
 import heron_scheduler
 
 from heronpy.address import join_address
-from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
+from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UnavailableError, UsageError
 from heronpy.host import DIRECTORY_ENV, remove_directory, service_record, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import loglevels_pb2, tmaster_pb2
@@ -147,10 +147,12 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
     try:
+        if not heron_scheduler.has_service(launch):
+            heron_scheduler.adopt(launch)  # it may have been found without its secrets: this says why
         end_trial(launch)
         deactivate(launch)
         take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
-    except (StateError, UnavailableError) as e:
+    except (ConfigError, NotFoundError, StateError, UnavailableError) as e:
         raise StateError(f"{launch.topology} is not killed: {e}; --force ends it without a last checkpoint") from e
 
 

@@ -202,12 +202,14 @@ def adopt(launch: Launch) -> None:
     """Make this machine's copy of a topology's directory, with its secrets, if there is none.
 
     Raises:
+        ConfigError: it was submitted with another release of heronpy.
         NotFoundError: the cluster has no secrets of it.
         UnavailableError: it does not give them to this user.
         StateError: the directory cannot be written.
     """
     if (launch.dir / LAUNCH_FILE).exists():
         return
+    launch.check_release()
     above = launch.dir.parent
     begun: Path | None = None
     try:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from numbers_topology import Numbers
 
+import heronpy
 from heronpy import checkpoints, loader, uploader
 from heronpy.checkpoints import manifest_name, open_storage
 from heronpy.cli.parts import collect_status, revive, scheduler_lines
@@ -313,6 +314,27 @@ def test_a_refused_submission_that_dies_before_its_checkpoints_are_removed_is_cl
     (farm.shelf / "refuses-2").unlink()
     kill(farm.submit(farm.machine("a"), **given))
     assert (farm.left(), stored()) == ([], [])
+
+
+def test_a_topology_of_another_release_is_killed_from_elsewhere_and_nothing_else(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": True}
+    launch = farm.submit(farm.machine("a"), **{"heron.statefulstorage.url": str(farm.root / "stored"), **mode})
+    mine = heronpy.__version__
+    monkeypatch.setattr(heronpy, "__version__", "99.1")
+    both = rf"submitted with heronpy {mine}, and this is heronpy 99\.1"
+    with pytest.raises(ConfigError, match=both):
+        farm.find(farm.machine("b"))
+    with pytest.raises(ConfigError, match=both):
+        restart(farm.find(farm.machine("a")))
+    assert farm.containers(launch) == [0, 1, 2]
+    found = farm.find(farm.machine("b"), troubled=True)
+    with pytest.raises(StateError, match=rf"is not killed: .*{both}.*; --force ends it"):
+        kill(found, final_s=1.0)
+    assert farm.containers(launch) == [0, 1, 2]
+    kill(found)
+    assert farm.left() == []
 
 
 def test_a_store_of_packages_without_credentials_is_named_as_it_was_given_and_what_to_set(
