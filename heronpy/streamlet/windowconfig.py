@@ -14,8 +14,9 @@ SESSION_GAPS = 10
 class WindowConfig:
     """Windows of one length, one every slide, or sessions. Make one with one of the `create_…` methods.
 
-    Windows of one length lie on a grid that begins at the epoch. All are made of event times where the streamlet has
-    them (see `Streamlet.event_time`), else of the time at which an element arrives, as in Heron.
+    Durations are timedeltas or numbers of seconds, of whole milliseconds. Windows of one length lie on a grid that
+    begins at the epoch. All are made of event times where the streamlet has them (see `Streamlet.event_time`), else of
+    the time at which an element arrives, as in Heron.
     """
 
     windows: Tumbling | Sliding | Session
@@ -25,20 +26,20 @@ class WindowConfig:
         """Describe windows.
 
         Args:
-            window_duration: their length; a number is in seconds. Whole seconds.
-            slide_interval: the time between two beginnings; not more than the length. Whole seconds.
+            window_duration: their length.
+            slide_interval: the time between two beginnings; not more than the length.
 
         Raises:
-            ConfigError: not a positive number of whole seconds, or a slide longer than the window.
+            ConfigError: not a positive number of milliseconds, or a slide longer than the window.
         """
-        self.duration_ms = _whole_seconds("a window's duration", window_duration) * 1000
+        self.duration_ms = _milliseconds("a window's duration", window_duration)
         """Length in ms; of sessions, their gap."""
-        self.slide_ms = _whole_seconds("a window's slide interval", slide_interval) * 1000
+        self.slide_ms = _milliseconds("a window's slide interval", slide_interval)
         """Time between two beginnings in ms."""
         if self.slide_ms > self.duration_ms:
             raise ConfigError(
-                f"a window's slide interval ({self.slide_ms // 1000} s) must not be longer than its duration "
-                f"({self.duration_ms // 1000} s): elements between two windows would be lost"
+                f"a window's slide interval ({_seconds(self.slide_ms)} s) must not be longer than its duration "
+                f"({_seconds(self.duration_ms)} s): elements between two windows would be lost"
             )
         tumbling = self.duration_ms == self.slide_ms
         self.windows = Tumbling(self.duration_ms) if tumbling else Sliding(self.duration_ms, self.slide_ms)
@@ -64,7 +65,7 @@ class WindowConfig:
         gaps, raise `topology.message.timeout.secs`.
 
         Raises:
-            ConfigError: not a positive number of whole seconds.
+            ConfigError: not a positive number of milliseconds.
         """
         config = WindowConfig(gap, gap)
         config.windows = Session(config.duration_ms)
@@ -77,14 +78,24 @@ class WindowConfig:
 
     def __repr__(self) -> str:
         if isinstance(self.windows, Session):
-            return f"WindowConfig.create_session_window({self.duration_ms // 1000})"
-        return f"WindowConfig({self.duration_ms // 1000}, {self.slide_ms // 1000})"
+            return f"WindowConfig.create_session_window({_seconds(self.duration_ms)})"
+        return f"WindowConfig({_seconds(self.duration_ms)}, {_seconds(self.slide_ms)})"
 
 
-def _whole_seconds(what: str, value: datetime.timedelta | float) -> int:
+def _milliseconds(what: str, value: datetime.timedelta | float) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, datetime.timedelta)):
         raise ConfigError(f"{what} must be a timedelta or a number of seconds, not {value!r}")
-    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else value
-    if seconds <= 0 or seconds != int(seconds):
-        raise ConfigError(f"{what} must be a positive number of whole seconds, not {value!r}")
-    return int(seconds)
+    exact = value / datetime.timedelta(milliseconds=1) if isinstance(value, datetime.timedelta) else value * 1000
+    if not 1 <= exact < _LONGEST_MS or abs(exact - round(exact)) > _ROUNDING_MS:
+        raise ConfigError(f"{what} must be above 0, and of whole milliseconds, not {value!r}")
+    return round(exact)
+
+
+def _seconds(ms: int) -> float:
+    """As the user gives them: 2, or 0.5."""
+    return ms / 1000 if ms % 1000 else ms // 1000
+
+
+_LONGEST_MS = 1 << 52
+_ROUNDING_MS = 1e-3
+"""Of 0.1 s and its like, which are not what a float has."""
