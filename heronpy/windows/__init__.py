@@ -17,7 +17,8 @@ a part of them, which is what evictors are for (`KeepLast`, `KeepWithin`).
 **Triggers** decide when a pane fires: when the watermark passes the window's end (`AfterWatermark`), optionally with
 early panes before and late panes after it; after a number of elements (`AfterCount`); a delay after the first element
 (`AfterProcessingTime`). A pane has what is new since the last one or, if the windowing accumulates, everything. What
-is left when a window closes is fired then; nothing is dropped silently.
+is left when a window closes is fired then; nothing is dropped silently. `flush` fires what is new where nothing comes
+for now, and closes nothing.
 
 **Lateness.** A window closes when the watermark is `lateness_ms` past its end. An element whose windows have all
 closed is returned as `Late`. With `FOREVER` there are none; see `Windowing.lateness_ms`.

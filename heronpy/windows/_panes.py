@@ -2,7 +2,7 @@
 
 The state of a key is a dict: {window's start: [count, due, fired, accumulator]}. `count` is of the elements since the
 last pane, `due` when the next is because of processing time (or None), `fired` whether the watermark has passed the
-end. The accumulator is missing where a pane took everything and nothing came since.
+end. A pane that takes everything leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, MutableMapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from heronpy.windows._effects import Closed, Effect, Late, Placed, Timing
@@ -92,6 +93,11 @@ class PaneEngine(WindowEngine):
             record[DUE] = now_ms + delay_ms
             heapq.heappush(self._timers, (record[DUE], next(self._numbers), key, start))
 
+    def flush(self) -> Iterator[Effect]:
+        new = [(start, key) for key, records in self._saved() for start, record in records.items() if record[COUNT]]
+        for start, key in sorted(new, key=itemgetter(0)):
+            yield self._fire(key, start, Timing.LATE if self.state[key][start][FIRED] else Timing.EARLY)
+
     def _due(self) -> Iterator[Effect]:
         while self._timers and self._timers[0][0] <= self._now_ms:
             due, _, key, start = heapq.heappop(self._timers)
@@ -142,10 +148,7 @@ class PaneEngine(WindowEngine):
         released: tuple[Any, ...] = ()
         if closes or not self._accumulating:
             released = (acc,)
-            if closes or record[FIRED]:
-                self._forget(key, start)  # what comes late begins anew
-            else:
-                del record[ACC:]
+            self._forget(key, start)  # what comes next begins anew
         elif record[FIRED] and not self._lateness_ms:
             released = (acc,)
             self._forget(key, start)
