@@ -25,6 +25,7 @@ from heronpy.streamlet.graph import (
     ConsumeNode,
     EventTimeNode,
     JoinNode,
+    LateNode,
     LogNode,
     Node,
     ReduceByKeyNode,
@@ -32,6 +33,7 @@ from heronpy.streamlet.graph import (
     SourceNode,
     StoreNode,
 )
+from heronpy.streamlet.windowconfig import WindowConfig
 from heronpy.windows import Session
 
 EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
@@ -166,6 +168,8 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
     if outputs is None:
         outputs = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
         _refuse_effects(nodes)
+    late = [node for node in outputs if _only_late(node)]
+    outputs = [node for node in outputs if node not in late]
     if not outputs:
         raise TopologyError(f"{job.name} has nothing to compute in batch: end a streamlet with to_store() or to_sink()")
     needed = _needed(outputs)
@@ -183,6 +187,10 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
                 plan.feeds[_origin(parent).stage].append((node.stage, side))
     plan.outputs = [node.stage for node in outputs]
     plan.notes += [f"{node.stage} is left out: log() is for topologies" for node in nodes if isinstance(node, LogNode)]
+    plan.notes += [f"{node.stage} is left out: in batch nothing is late" for node in late]
+    for node in nodes:
+        if node in needed and isinstance(node, WINDOWED) and node.window.allowed_lateness_ms is not None:
+            plan.notes.append(f"{node.stage} takes all elements: its allowed lateness is for topologies")
     _measure(plan, [node.stage for node in nodes if node in needed])
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
@@ -224,16 +232,25 @@ def _needed(outputs: Sequence[Node]) -> set[Node]:
     return needed
 
 
+def _only_late(node: Node) -> bool:
+    """Whether all that comes to a node is late elements."""
+    if isinstance(node, LateNode) or _is_input(node):
+        return isinstance(node, LateNode)
+    return all(_only_late(_origin(parent)) for parent in node.parents)
+
+
 def _check(node: Node) -> None:
+    if isinstance(node, WINDOWED) and (why := _unknown_in_batch(node.window)):
+        raise TopologyError(f"{node.stage} cannot run in batch: {why} in what is computed in batch")
     if isinstance(node, WINDOWED) and not node.timed:
         raise TopologyError(
             f"{node.stage} cannot run in batch: its windows are made of arrival times; "
             "give its elements event times with event_time() before it"
         )
-    if isinstance(node, WINDOWED) and isinstance(node.window.windows, Session):
+    if isinstance(node, LateNode):
         raise TopologyError(
-            f"{node.stage} cannot run in batch: a session may reach over any number of batches; "
-            "use tumbling or sliding windows in what is computed in batch"
+            f"{node.stage} cannot run in batch: nothing is late there; do not put it together with what is computed in "
+            "batch, but end it with a sink or view of its own, which is left out"
         )
     if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
         raise TopologyError(
@@ -245,6 +262,25 @@ def _check(node: Node) -> None:
             f"{node.stage} cannot run in batch: {type(node.sink).__name__} only takes streams; "
             "use a sink that writes files, or to_store()"
         )
+
+
+def _unknown_in_batch(window: WindowConfig) -> str | None:
+    """Why a batch job cannot compute such windows, and what to use; None: it can."""
+    if isinstance(window.windows, Session):
+        return "a session may reach over any number of batches; use tumbling or sliding windows"
+    if not window.bounded:
+        return (
+            "windows by number, and the global one, are of the order in which elements arrive; use tumbling or sliding "
+            "windows of time"
+        )
+    if window.trigger is not None:
+        return (
+            "its trigger divides the results of a window into panes, and a batch job has one result for each window; "
+            "call no with_trigger()"
+        )
+    if window.evicts:
+        return "its evictor needs all elements of a window at once; call neither keep_last() nor keep_within()"
+    return None
 
 
 def _bare(node: Node) -> Node:

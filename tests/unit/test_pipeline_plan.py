@@ -20,7 +20,7 @@ from heronpy.pipeline.pending import can_resume, committed_watermark, decide, gr
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import window_groups
 from heronpy.stores import RedisStore
-from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
+from heronpy.streamlet import AfterCount, AfterWatermark, Builder, Config, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 from heronpy.streamlet.windows import window_starts
 
@@ -137,6 +137,16 @@ def in_sessions(s: Streamlet) -> None:
     s.event_time(float).count_by_key_and_window(WindowConfig.create_session_window(10), len).to_store("v", Sum())
 
 
+def reduced(window: WindowConfig) -> Callable[[Streamlet], None]:
+    return lambda s: s.event_time(float).count_by_key_and_window(window, len).to_store("v", Sum())
+
+
+def late_beside_others(s: Streamlet) -> None:
+    times = s.event_time(float)
+    counts = times.reduce_by_window(WindowConfig(10, 10).with_allowed_lateness(5), max)
+    counts.union(counts.late()).key_by(len).to_store("v", Sum())
+
+
 def sunk(s: Streamlet) -> None:
     s.to_sink(StreamSink())
 
@@ -159,6 +169,11 @@ def stored(s: Streamlet) -> None:
         (Files(), consumed, "consume-1 cannot run in batch: consume"),
         (Untimed(), windowed, "count_by_key_and_window-1 cannot run in batch: its windows are made of arrival times"),
         (Files(), in_sessions, "count_by_key_and_window-1 cannot run in batch: a session"),
+        (Files(), reduced(WindowConfig.create_tumbling_count_window(5)), "-1 cannot run in batch: windows by number"),
+        (Untimed(), reduced(WindowConfig.create_global_window(AfterCount(5))), "-1 cannot run in batch: windows by"),
+        (Files(), reduced(WindowConfig(1, 1).with_trigger(AfterWatermark())), "-1 cannot run in batch: its trigger"),
+        (Files(), reduced(WindowConfig(1, 1).keep_last(2)), "-1 cannot run in batch: its evictor"),
+        (Files(), late_beside_others, "late-1 cannot run in batch: nothing is late"),
         (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
         (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
         (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),
@@ -171,6 +186,21 @@ def test_what_a_batch_job_cannot_do_is_refused_by_name(
     with pytest.raises(TopologyError, match=message) as e:
         planned(lambda builder: define(builder.new_source(source)))
     assert "\n" not in str(e.value)
+
+
+def test_in_batch_windows_take_all_elements_and_what_reads_late_ones_is_left_out() -> None:
+    def define(builder: Builder) -> None:
+        times = builder.new_source(Files()).event_time(float)
+        counts = times.count_by_key_and_window(WindowConfig(0.5, 0.5).with_allowed_lateness(5), len)
+        counts.to_store("v", Sum())
+        counts.late().map(str).to_sink(StreamSink())
+
+    plan = planned(define)
+    assert plan.outputs == ["store-1"]
+    assert plan.notes == [
+        "sink-1 is left out: in batch nothing is late",
+        "count_by_key_and_window-1 takes all elements: its allowed lateness is for topologies",
+    ]
 
 
 INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
