@@ -28,10 +28,10 @@ class AfterProcessingTime:
 
     def __init__(self, delay_ms: datetime.timedelta | int) -> None:
         """Take a timedelta, or a number of milliseconds."""
-        delay = delay_ms
+        delay, rest = delay_ms, datetime.timedelta()
         if isinstance(delay, datetime.timedelta):
-            delay //= datetime.timedelta(milliseconds=1)
-        if isinstance(delay, bool) or not isinstance(delay, int) or delay < 0:
+            delay, rest = divmod(delay, datetime.timedelta(milliseconds=1))
+        if isinstance(delay, bool) or not isinstance(delay, int) or delay < 0 or rest:
             raise ConfigError(f"AfterProcessingTime takes a timedelta or a number of milliseconds, not {delay_ms!r}")
         object.__setattr__(self, "delay_ms", delay)  # frozen
 

@@ -380,6 +380,7 @@ def test_a_join_of_the_latest(mode: Config) -> None:
         (lambda: WindowConfig(1, 1).keep_last(0), "above 0"),
         (lambda: WindowConfig(1, 1).keep_within(0), "above 0"),
         (lambda: AfterProcessingTime(timedelta(seconds=-1)), "AfterProcessingTime takes"),
+        (lambda: AfterProcessingTime(timedelta(microseconds=1500)), "AfterProcessingTime takes"),
     ],
 )
 def test_impossible_windows_are_refused(make: Callable[[], Any], message: str) -> None:
