@@ -104,7 +104,8 @@ class _WindowBolt(StageBolt):
         else:
             self._engine = window_engine(windowing, fold)
         self._late = CountMetric()
-        context.register_metric(LATE_TUPLES, self._late, 10)
+        if config.allowed_lateness_ms is not None:
+            context.register_metric(LATE_TUPLES, self._late, 10)
         self._span, self._window = Span(0, 0), window_of(Span(0, 0))
         self._shared: dict[int, int] = {}
         """How many accumulators a tuple is in, by its identity, where there are several."""

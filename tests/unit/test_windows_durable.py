@@ -54,6 +54,7 @@ steps = st.one_of(
     st.tuples(st.sampled_from(KEYS), st.integers(0, 40)),
     st.tuples(st.just("watermark"), st.integers(0, 50)),
     st.tuples(st.just("time"), st.integers(0, 6)),
+    st.tuples(st.just("flush"), st.just(0)),
 )
 faults = st.sampled_from(["begin", "write", "commit", "checkpoint", "checkpoint", "abort", "restart", "restart"])
 runs = st.lists(st.one_of(steps, faults), min_size=10, max_size=60)
@@ -96,6 +97,9 @@ class Run:
             if kind in KEYS:
                 engine = self.component.of(kind) if self.keyed else self.engines[self.position % len(self.engines)]
                 self.output += engine.add(kind if self.keyed else None, (self.position, at), at, self.now_ms)
+            elif kind == "flush":
+                for engine in self.engines:
+                    self.output += engine.flush()
             else:
                 self.now_ms += at if kind == "time" else 0
                 for engine in self.engines:
