@@ -168,7 +168,7 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
     if outputs is None:
         outputs = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
         _refuse_effects(nodes)
-    late = [node for node in outputs if _only_late(node)]
+    late = [node for node in outputs if isinstance(node, SinkNode) and _only_late(node)]
     outputs = [node for node in outputs if node not in late]
     if not outputs:
         raise TopologyError(f"{job.name} has nothing to compute in batch: end a streamlet with to_store() or to_sink()")
@@ -249,8 +249,8 @@ def _check(node: Node) -> None:
         )
     if isinstance(node, LateNode):
         raise TopologyError(
-            f"{node.stage} cannot run in batch: nothing is late there; do not put it together with what is computed in "
-            "batch, but end it with a sink or view of its own, which is left out"
+            f"{node.stage} cannot run in batch: nothing is late there; end it with a sink of its own, to_sink(), which "
+            "is left out"
         )
     if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
         raise TopologyError(

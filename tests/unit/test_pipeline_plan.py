@@ -147,6 +147,11 @@ def late_beside_others(s: Streamlet) -> None:
     counts.union(counts.late()).key_by(len).to_store("v", Sum())
 
 
+def view_of_late(s: Streamlet) -> None:
+    counts = s.event_time(float).reduce_by_window(WindowConfig(10, 10).with_allowed_lateness(5), max)
+    counts.late().key_by(len).to_store("late", Sum())  # a batch run would take it for what there was until then
+
+
 def sunk(s: Streamlet) -> None:
     s.to_sink(StreamSink())
 
@@ -174,6 +179,7 @@ def stored(s: Streamlet) -> None:
         (Files(), reduced(WindowConfig(1, 1).with_trigger(AfterWatermark())), "-1 cannot run in batch: its trigger"),
         (Files(), reduced(WindowConfig(1, 1).keep_last(2)), "-1 cannot run in batch: its evictor"),
         (Files(), late_beside_others, "late-1 cannot run in batch: nothing is late"),
+        (Files(), view_of_late, "late-1 cannot run in batch: nothing is late"),
         (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
         (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
         (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),
