@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from streamlet_kit import ACKED, WRITTEN, ListReader, ListSink, ListSource, config, outcome, run, topology
 
 from heronpy.connectors import Record, SourceContext, SourceReader
@@ -22,8 +26,9 @@ from heronpy.streamlet import (
     Window,
     WindowConfig,
 )
-from heronpy.streamlet.parts import StageBolt, plan_stages
+from heronpy.streamlet.parts import Evicting, HeldValues, ReducedValues, StageBolt, plan_stages
 from heronpy.testing import Simulator
+from heronpy.windows import END, Counted, Global, Pane, Session, Sliding, Tumbling, Windowing, window_engine
 
 NUMBERS = list(range(25))
 TIMES = [n * 400 for n in NUMBERS]
@@ -360,6 +365,64 @@ def test_a_join_of_the_latest(mode: Config) -> None:
 
     expected = [(a, b) for w in (6, 16, 21) for a in range(w, w + 4) for b in range(w, w + 4) if a % 2 and not b % 2]
     assert panes(make, mode, len(expected)) == sorted(expected, key=repr)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from("aab")), max_size=30),
+    st.sampled_from([Tumbling(10), Sliding(12, 4), Session(5), Counted(6, 2), Counted(4, 4), Global()]),
+    st.one_of(st.none(), st.integers(1, 4)),
+    st.one_of(st.none(), st.integers(1, 8)),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_what_an_evictor_leaves_does_not_depend_on_slices_restores_and_the_order_of_arrival(
+    arrivals: list[tuple[int, str]], windows: Any, count: int | None, span_ms: int | None, restored: int, held: bool
+) -> None:
+    inner = HeldValues(plus) if held else ReducedValues(plus)
+    fold = Evicting(inner, count, span_ms, holds=held)
+    windowing = Windowing(windows=windows, trigger=AfterCount(1000) if windows == Global() else AfterWatermark())
+    engine, effects, added = window_engine(windowing, fold), list[Any](), dict[str, list[tuple[int, int]]]()
+    for number, (time_ms, key) in enumerate(arrivals):
+        if number == restored:
+            engine = window_engine(windowing, fold, pickle.loads(pickle.dumps(engine.state)))
+        value = ([(time_ms, number)], number) if held else [(time_ms, number)]  # a number in the place of a tuple
+        effects += engine.add(key, (time_ms, value), time_ms)
+        added.setdefault(key, []).append((time_ms, number))
+    effects += engine.advance(END)
+
+    def left(elements: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        elements = sorted(elements)[-(count or len(elements)) :]
+        return [element for element in elements if span_ms is None or element[0] > elements[-1][0] - span_ms]
+
+    shown = Counter(
+        (pane.key, tuple(pane.value[2][0] if held else pane.value[2])) for pane in effects if isinstance(pane, Pane)
+    )
+    assert shown == Counter((key, tuple(left(part))) for key, all_ in added.items() for part in parts_of(windows, all_))
+    if held and not isinstance(windows, (Sliding, Counted)):
+        released = [number for pane in effects for acc in pane.released for number in fold.tuples(acc)]
+        assert sorted(released) == list(range(len(arrivals)))
+
+
+def parts_of(windows: Any, elements: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The elements of each window of a key, by looking at all of them, in the order of their arrival."""
+    if isinstance(windows, Counted):
+        ends = range(windows.slide, len(elements) + 1, windows.slide)
+        return [elements[max(0, end - windows.length) : end] for end in ends]
+    if isinstance(windows, Global):
+        return [elements]
+    if isinstance(windows, Session):
+        sessions: list[list[tuple[int, int]]] = []
+        for element in sorted(elements):
+            if not sessions or element[0] - sessions[-1][-1][0] >= windows.gap_ms:
+                sessions.append([])
+            sessions[-1].append(element)
+        return sessions
+    by_start: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for element in elements:
+        for start in windows.starts(element[0]):
+            by_start[start].append(element)
+    return list(by_start.values())
 
 
 # What is refused

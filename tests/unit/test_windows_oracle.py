@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.errors import ConfigError
@@ -271,6 +271,7 @@ def test_where_nothing_is_ever_late_parts_add_up_also_when_the_watermark_goes_ba
     assert parts == ledger.oracle()
 
 
+@settings(max_examples=500)
 @given(any_script, st.sampled_from([*grids, *mergeable, Global()]), st.sampled_from(triggers), st.booleans())
 def test_a_flush_shows_what_is_new_and_only_that(
     script: list[Any], windows: Any, trigger: Any, accumulating: bool
@@ -291,6 +292,20 @@ def test_a_flush_shows_what_is_new_and_only_that(
     if not accumulating and not isinstance(windows, Session):  # those know how far they reach until they are closed
         assert not ledger.engine.state
     ledger.finish()
+
+
+@pytest.mark.parametrize(("accumulating", "shown"), [(False, [[1], [2]]), (True, [[1], [1, 2]])])
+@pytest.mark.parametrize("windows", [Tumbling(100), Sliding(100, 100), Session(50)])
+def test_a_window_takes_elements_after_a_flush(windows: Any, accumulating: bool, shown: list[list[int]]) -> None:
+    engine = window_engine(Windowing(windows=windows, accumulating=accumulating, lateness_ms=10), Collect())
+    engine.add("key", 1, 0)
+    effects = list(engine.flush())
+    engine.add("key", 2, 1)
+    effects += [*engine.flush(), *engine.flush()]
+    assert [pane.value for pane in effects if isinstance(pane, Pane)] == shown
+    assert {pane.timing for pane in effects if isinstance(pane, Pane)} == {Timing.EARLY}
+    list(engine.advance(200))
+    assert not engine.state
 
 
 @given(any_script, st.sampled_from(mergeable))
