@@ -83,6 +83,7 @@ def durable_engine(
     """The engine for such windows, with its state in checkpoints: call it in `initialize()`.
 
     After a restore it goes on where the checkpoint was, also with another number of tasks. Accumulators are pickled.
+    Which windows have fired, the watermark says: it must not go back, but from `END`.
     Processing times must be of a clock that survives the process, such as milliseconds since the epoch.
 
     Args:

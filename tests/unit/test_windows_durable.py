@@ -102,8 +102,9 @@ class Run:
                     self.output += engine.flush()
             else:
                 self.now_ms += at if kind == "time" else 0
-                for engine in self.engines:
-                    self.output += engine.advance(engine.watermark if kind == "time" else at, self.now_ms)
+                for engine in self.engines:  # in checkpoints, the watermark says what has fired: it does not go back
+                    watermark = engine.watermark if kind == "time" else max(at, engine.watermark)
+                    self.output += engine.advance(watermark, self.now_ms)
         for engine in self.engines:
             engine.check_invariants()
         for task in self.component.tasks:
