@@ -210,7 +210,7 @@ class _WindowBolt(StageBolt):
 
     def watermark(self) -> int:
         low = self.upstream.low
-        if not self.stage.timed and low == END and len(self._engine) and not self._flushes:
+        if not self.stage.timed and low == END and len(self._engine) and not self._named_by_times:
             return self._wall_ms() - self._duration_ms  # what waits has windows of this clock
         return low
 

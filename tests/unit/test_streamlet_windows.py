@@ -133,6 +133,17 @@ def test_a_global_window_has_a_pane_whenever_its_trigger_says_so_and_one_of_the_
     assert sorted(part for _, part in found) == [NUMBERS[:10], NUMBERS[10:20], NUMBERS[20:]]
 
 
+@pytest.mark.parametrize("times", [TIMES, None], ids=["timed", "arrival"])
+def test_what_waits_to_fill_a_window_does_not_hold_up_the_end_of_those_after_it(times: list[int] | None) -> None:
+    fours, everything = WindowConfig.create_tumbling_count_window(4), WindowConfig.create_global_window(AfterCount(100))
+
+    def make(numbers: Streamlet) -> Streamlet:
+        return as_lists(numbers, fours).map(lambda e: len(e[1])).reduce_by_window(everything, plus)
+
+    found = panes(make, config(at_least_once=False), 1, times)
+    assert [total for _, total in found] == [24]
+
+
 def test_a_global_window_accumulates_also_after_a_pause() -> None:
     window = WindowConfig.create_global_window(AfterCount(10), accumulating=True)
     builder = Builder()
