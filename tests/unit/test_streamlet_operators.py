@@ -18,6 +18,8 @@ from heronpy.packing import RoundRobinPacking
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
 from heronpy.streamlet import (
+    AfterCount,
+    AfterWatermark,
     Builder,
     Config,
     Context,
@@ -389,14 +391,27 @@ def test_what_is_lost_is_sent_again(fusion: bool) -> None:
     assert set(WRITTEN["other"]) == set(NUMBERS)
 
 
-@pytest.mark.parametrize("window", [WindowConfig(2, 2), WindowConfig(4, 2)])
-def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
+EARLY = WindowConfig(2, 2).with_trigger(AfterWatermark(early=AfterCount(2)))
+
+
+@pytest.mark.parametrize(
+    ("window", "lossy"),
+    [
+        (WindowConfig(2, 2), "map-1:"),
+        (WindowConfig(4, 2), "map-1:"),
+        (EARLY, "map-1:"),
+        (WindowConfig(2, 2), "reduce_by_key_and_window-1:"),
+        (EARLY, "reduce_by_key_and_window-1:"),
+    ],
+    ids=repr,
+)
+def test_windows_are_exact_after_losses(window: WindowConfig, lossy: str) -> None:
     # Sent again, elements find their window past, and make a pane of their own: the parts add up.
     def program(builder: Builder) -> int:
         numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
-        numbers.repartition(2).map(lambda n: (n % 2, n)).reduce_by_key_and_window(window, lambda a, b: a + b).map(
-            lambda e: (e[0].window, e[1])
-        ).to_sink(ListSink())
+        pairs = numbers.repartition(2).map(lambda n: (n % 2, n))
+        sums = pairs.reduce_by_key_and_window(window, lambda a, b: a + b).repartition(2)
+        sums.map(lambda e: (e[0].window, e[1])).to_sink(ListSink())
         return len(NUMBERS)
 
     lost: set[str] = set()
@@ -405,7 +420,7 @@ def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
         if batch.kind != stmgr_pb2.Batch.DATA or lost:
             return False
         stream = stmgr_pb2.TupleBatch.FromString(batch.body).stream
-        if stream.startswith("map-1:"):
+        if stream.startswith(lossy):
             lost.add(stream)
         return bool(lost)
 
