@@ -96,6 +96,8 @@ def durable_engine(
     """
 
     def make(state: MutableMapping[Any, Any], watermark: int) -> WindowEngine:
+        if watermark == END and windowing.lateness_ms != FOREVER:
+            watermark = NEVER  # it was saved in a pause, by windows that took nothing for late
         return window_engine(windowing, fold, state, watermark)
 
     return with_state(make, states, name, keyed=keyed)

@@ -311,3 +311,17 @@ def test_after_a_restore_a_checkpoint_has_only_what_has_changed(windowing: Windo
     component.checkpoint()
     whole, changed = (len(component.objects[ref.name]) for ref in component.manifest.objects)  # type: ignore[union-attr]
     assert changed < whole / 5
+
+
+def test_windows_that_are_given_a_lateness_do_not_take_all_that_comes_after_a_pause_for_late() -> None:
+    """Where nothing was late, the watermark was at the end whenever nothing came; it goes back only there."""
+    component = Component(declaring(Windowing(windows=Tumbling(10), lateness_ms=FOREVER)), 1)
+    (engine,) = component.declared
+    engine.add("a", 1, 3)
+    assert len(list(engine.advance(END))) == 1
+    component.checkpoint()
+    component.declare = declaring(Windowing(windows=Tumbling(10), lateness_ms=5))
+    component.restart(1)
+    (engine,) = component.declared
+    assert not engine.add("a", 2, 14)
+    assert [pane.value for pane in engine.advance(20) if isinstance(pane, Pane)] == [[2]]
