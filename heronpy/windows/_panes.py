@@ -42,6 +42,8 @@ class PaneEngine(WindowEngine):
         self._timers: list[tuple[int, int, Any, int]] = []
         """A heap: due, a number, key, start. It counts only while the record says the same."""
         self._numbers = itertools.count()
+        self._is_flushed = False
+        """Whether nothing has come since the last flush, which looks at all keys."""
         for key, records in self._saved():
             for start, record in records.items():
                 self._enter(key, start)
@@ -67,6 +69,7 @@ class PaneEngine(WindowEngine):
         return effects or NOTHING
 
     def _put(self, key: Any, start: int, end: int, value: Any) -> None:
+        self._is_flushed = False
         records = self.state.get(key)
         record = None if records is None else records.get(start)
         if record is None:
@@ -94,6 +97,9 @@ class PaneEngine(WindowEngine):
             heapq.heappush(self._timers, (record[DUE], next(self._numbers), key, start))
 
     def flush(self) -> Iterator[Effect]:
+        if self._is_flushed:
+            return
+        self._is_flushed = True
         new = [(start, key) for key, records in self._saved() for start, record in records.items() if record[COUNT]]
         for start, key in sorted(new, key=itemgetter(0)):
             yield self._fire(key, start, Timing.LATE if self.state[key][start][FIRED] else Timing.EARLY)

@@ -325,3 +325,22 @@ def test_windows_that_are_given_a_lateness_do_not_take_all_that_comes_after_a_pa
     (engine,) = component.declared
     assert not engine.add("a", 2, 14)
     assert [pane.value for pane in engine.advance(20) if isinstance(pane, Pane)] == [[2]]
+
+
+@pytest.mark.skipif(find_spec("lmdb") is None, reason="lmdb is not installed")
+def test_a_flush_looks_at_what_is_in_a_file_only_if_something_came() -> None:
+    windowing = Windowing(windows=Global(), trigger=AfterCount(10), accumulating=True)
+    component = Component(declaring(windowing), 1, memory_bytes=0)
+    (engine,) = component.declared
+    for number in range(10):
+        engine.add(number, number, 0)
+    component.checkpoint()
+    assert len(list(engine.flush())) == 10
+    looked: list[Any] = []
+    saved, engine._saved = engine._saved, lambda: looked.append(1) or saved()
+    assert not list(engine.flush())
+    assert not looked
+    engine.add(3, 30, 0)
+    assert [pane.value for pane in engine.flush()] == [[3, 30]]
+    assert looked
+    component.tasks[0].close()
