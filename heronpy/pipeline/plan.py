@@ -25,6 +25,7 @@ from heronpy.streamlet.graph import (
     ConsumeNode,
     EventTimeNode,
     JoinNode,
+    LateNode,
     LogNode,
     Node,
     ReduceByKeyNode,
@@ -32,6 +33,7 @@ from heronpy.streamlet.graph import (
     SourceNode,
     StoreNode,
 )
+from heronpy.streamlet.windowconfig import WindowConfig
 from heronpy.windows import Session
 
 EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
@@ -231,6 +233,9 @@ def _planned(job: Job, nodes: Sequence[Node], outputs: Sequence[Node], *, keeps:
                 plan.feeds[_origin(parent).stage].append((node.stage, side))
     plan.outputs = [node.stage for node in outputs]
     plan.notes += [f"{node.stage} is left out: log() is for topologies" for node in nodes if isinstance(node, LogNode)]
+    for node in nodes:
+        if node in needed and isinstance(node, WINDOWED) and node.window.allowed_lateness_ms is not None:
+            plan.notes.append(f"{node.stage} takes all elements: its allowed lateness is for topologies")
     _measure(plan, [node.stage for node in nodes if node in needed])
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
@@ -270,10 +275,17 @@ def _needed(outputs: Sequence[Node]) -> set[Node]:
 
 
 def _check(node: Node) -> None:
+    if isinstance(node, WINDOWED) and (why := _unknown_in_batch(node.window)):
+        raise TopologyError(f"{node.stage} cannot run in batch: {why} in what is computed in batch")
     if isinstance(node, WINDOWED) and not node.timed:
         raise TopologyError(
             f"{node.stage} cannot run in batch: its windows are made of arrival times; "
             "give its elements event times with event_time() before it"
+        )
+    if isinstance(node, LateNode):
+        raise TopologyError(
+            f"{node.stage} cannot run in batch: nothing is late there; end it with a sink or a view of its own, which "
+            "is left out"
         )
     if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
         raise TopologyError(
@@ -285,6 +297,23 @@ def _check(node: Node) -> None:
             f"{node.stage} cannot run in batch: {type(node.sink).__name__} only takes streams; "
             "use a sink that writes files, or to_store()"
         )
+
+
+def _unknown_in_batch(window: WindowConfig) -> str | None:
+    """Why a batch job cannot compute such windows, and what to use; None: it can."""
+    if not window.bounded:
+        return (
+            "windows by number, and the global one, are of the order in which elements arrive; use tumbling or sliding "
+            "windows of time"
+        )
+    if window.trigger is not None:
+        return (
+            "its trigger divides the results of a window into panes, and a batch job has one result for each window; "
+            "call no with_trigger()"
+        )
+    if window.evicts:
+        return "its evictor needs all elements of a window at once; call neither keep_last() nor keep_within()"
+    return None
 
 
 def _bare(node: Node) -> Node:

@@ -20,8 +20,12 @@ from heronpy.streamlet.streamlet import SplitStreamlet, Streamlet
 from heronpy.streamlet.transformoperator import TransformOperator
 from heronpy.streamlet.window import Window
 from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.windows import AfterCount, AfterProcessingTime, AfterWatermark
 
 __all__ = [
+    "AfterCount",
+    "AfterProcessingTime",
+    "AfterWatermark",
     "Builder",
     "Config",
     "Context",

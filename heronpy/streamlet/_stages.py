@@ -25,6 +25,7 @@ from heronpy.streamlet.graph import (
     EventTimeNode,
     Graph,
     JoinNode,
+    LateNode,
     Node,
     ReduceByKeyNode,
     ReduceByWindowNode,
@@ -33,6 +34,7 @@ from heronpy.streamlet.graph import (
     SourceNode,
     StoreNode,
 )
+from heronpy.windows import Global
 
 _FUNCTION_NAME_MAX = 64
 
@@ -165,6 +167,8 @@ class _Draft:
 
 def tasks_of(node: Node) -> int:
     """How many tasks run a node. All elements of a window meet in one."""
+    if isinstance(node, LateNode):
+        return tasks_of(node.parents[0])
     return 1 if isinstance(node, ReduceByWindowNode) else node.partitions
 
 
@@ -186,7 +190,8 @@ def plan_stages(
     check_graph(nodes)
     drafts: dict[Node, _Draft] = {}
     for node in nodes:
-        if fusion and isinstance(node, ELEMENTWISE) and tasks_of(node.parents[0]) == tasks_of(node):
+        fused = fusion and isinstance(node, ELEMENTWISE) and tasks_of(node.parents[0]) == tasks_of(node)
+        if fused or isinstance(node, LateNode):
             drafts[node] = drafts[node.parents[0]]
         else:
             drafts[node] = _Draft(node)
@@ -195,8 +200,14 @@ def plan_stages(
     needs = Needs(nodes, has_directory=has_directory)
     exits = {node: _exits(node, drafts, needs) for node in nodes}
     if open_ends:
-        exits |= {node: (Exit(DEFAULT_STREAM),) for node in nodes if not node.children and not node.TERMINAL}
+        exits |= {node: (Exit(DEFAULT_STREAM),) for node in nodes if _ends_open(node)}
     return [_stage(drafts[node], exits, drafts, needs) for node in nodes if drafts[node].head is node]
+
+
+def _ends_open(node: Node) -> bool:
+    """Whether nothing reads what a node emits. Of windows, that is their results, whoever reads what is late."""
+    read = any(not isinstance(child, LateNode) for child in node.children)
+    return not read and not node.TERMINAL and not isinstance(node, LateNode)
 
 
 def _part_sinks(drafts: dict[Node, _Draft]) -> None:
@@ -232,7 +243,8 @@ class Needs:
             if isinstance(node, ArchiveNode) or (not isinstance(node, KEYED + WINDOWED) and self.id_after(node)):
                 self.ids.add(node)
                 self.times.add(node)  # a stream that carries ids carries times before them
-            if isinstance(node, ArchiveNode) or (windowed and node.timed) or self.watermark_after(node):
+            fires = isinstance(node, WINDOWED) and (node.timed or isinstance(node.window.windows, Global))
+            if isinstance(node, ArchiveNode) or fires or self.watermark_after(node):
                 self.watermarks.add(node)
 
     def time_after(self, node: Node) -> bool:
@@ -261,6 +273,11 @@ def check_graph(nodes: Sequence[Node]) -> None:
                 raise TopologyError(f"{node.stage} meets a streamlet of another Builder: begin both with the same one")
         if isinstance(node, ArchiveNode):
             _check_archive(node)
+        if isinstance(node, WINDOWED) and node.window.allowed_lateness_ms is not None and not node.timed:
+            raise TopologyError(
+                f"{node.stage} allows a lateness, but its windows are made of arrival times, for which nothing is "
+                "late: give its elements event times with event_time() before it"
+            )
 
 
 def _check_archive(node: ArchiveNode) -> None:

@@ -58,7 +58,9 @@ def _kind(node: Node) -> str:
         return f"sink {type(node.sink).__name__}" if node.sink.exactly_once else ""
     if isinstance(node, StoreNode):
         return f"store {node.store_name}" if node.store.exactly_once else ""
-    return node.OP if isinstance(node, (TransformNode, ReduceByKeyNode, *WINDOWED)) else ""
+    if isinstance(node, WINDOWED):
+        return node.OP + node.window.state_kind
+    return node.OP if isinstance(node, (TransformNode, ReduceByKeyNode)) else ""
 
 
 def _places(nodes: Sequence[Node], kinds: dict[Node, str]) -> dict[Node, str]:

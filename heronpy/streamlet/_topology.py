@@ -88,7 +88,9 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
     owners = owners_by_component(graph, stages)
     for stage in stages:
         _add(bldr, stage, config, owners[stage.name])
-    bldr.set_config({**bldr._topology_config, **settings(graph, given, config)})
+    made = settings(graph, given, config)
+    _refuse_holding_forever(graph, made)
+    bldr.set_config({**bldr._topology_config, **made})
 
 
 def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, Any]:
@@ -140,6 +142,17 @@ def _check(graph: Graph, config: Config) -> None:
             )
     if config.directory is not None:
         check_length(config.directory, config.batch_length_ms)
+
+
+def _refuse_holding_forever(graph: Graph, made: dict[str, Any]) -> None:
+    if takes_checkpoints(made) or made[api_constants.TOPOLOGY_RELIABILITY_MODE] != TopologyReliabilityMode.ATLEAST_ONCE:
+        return
+    for node in graph.nodes():
+        if isinstance(node, WINDOWED) and node.window.accumulating and not node.window.bounded:
+            raise TopologyError(
+                f"{node.stage} accumulates without an end, and at least once without checkpoints it would hold all "
+                "tuples for ever: set topology.stateful.checkpoint.interval.seconds, or have panes of only what is new"
+            )
 
 
 def inexact(node: Node) -> str | None:

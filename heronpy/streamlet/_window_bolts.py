@@ -1,99 +1,63 @@
 """The bolts of windows and joins. What is due when, `heronpy.windows` decides.
 
 A tuple is held until the last of its windows has fired, and results are anchored to the tuples that they are made of:
-whatever is lost on the way, in this task or after it, is replayed by the source and fires again. So nothing is ever too
-late: what comes for a window that has fired makes a pane with only what is new, a part to be merged ("discarding" in
-Akidau et al., The Dataflow Model, VLDB 2015, §2.3). Such a pane waits for a grace period, so that what is replayed
-after a kill comes together.
+whatever is lost on the way, in this task or after it, is replayed by the source and fires again. So nothing is too
+late, unless the user says how late is: what comes for a window that has fired makes a pane with only what is new, a
+part to be merged ("discarding" in Akidau et al., The Dataflow Model, VLDB 2015, §2.3). Such a pane waits for a grace
+period, so that what is replayed after a kill comes together.
 
 With checkpoints the windows are state, and nothing is held: a tuple is acked when it is in them. Their watermark then
 never goes back, but from the end of all input: which windows of a key have fired is known by the watermark alone.
+
+The end of all input (`END`) may be a pause. Where windows forget what has fired, they fire then, and what comes later
+is new to them. Those that must not forget, because they accumulate or know what is too late, are flushed.
 """
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from heronpy.api import Tuple, api_constants
 from heronpy.api.api_constants import TopologyExceptionPolicy
+from heronpy.api.bolt.event_time_bolt import LATE_TUPLES
+from heronpy.api.metrics import CountMetric
 from heronpy.instance.task import ANCHORS_MAX
+from heronpy.shown import shown
 from heronpy.streamlet._bolts import StageBolt
 from heronpy.streamlet._task import now_ms
-from heronpy.streamlet.graph import JoinNode, ReduceByKeyAndWindowNode, ReduceByWindowNode
+from heronpy.streamlet._window_folds import Dated, Evicting, HeldFold, HeldValues, ReducedValues, Sides
+from heronpy.streamlet.chain import after
+from heronpy.streamlet.graph import JoinNode, LateNode, ReduceByKeyAndWindowNode, ReduceByWindowNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
-from heronpy.streamlet.operators import joined
+from heronpy.streamlet.operators import Put, joined
 from heronpy.streamlet.window import Window
 from heronpy.streamlet.windows import window_of
 from heronpy.windows import (
     END,
     FOREVER,
-    AfterProcessingTime,
+    AfterCount,
     AfterWatermark,
     Effect,
     EffectErrors,
-    Fold,
     FoldFailed,
+    Global,
+    Late,
     Pane,
     Placed,
-    Reduce,
     Span,
-    Windowing,
     durable_engine,
     window_engine,
 )
 
-GRACE_MS = 1000
+FLUSH_EVERY_MS = 1000
+"""How often windows are flushed while nothing comes: all of their state is looked at."""
 _NO_TUPLES: list[Tuple] = []
-
-
-class _HoldingReduce(Fold):
-    """A reduction of elements with the tuples that they came in: (value, tuple) in, [value, tuple, tuple, …] kept."""
-
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self._function = function
-        self.lift = list  # type: ignore[method-assign,assignment]  # the pair as a list, without a call in between
-
-    def lift(self, value: tuple[Any, Tuple]) -> list[Any]:
-        raise AssertionError("replaced by list")
-
-    def add(self, acc: list[Any], value: tuple[Any, Tuple]) -> list[Any]:
-        acc[0] = self._function(acc[0], value[0])
-        acc.append(value[1])
-        return acc
-
-    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
-        a[0] = self._function(a[0], b[0])
-        a += b[1:]
-        return a
-
-    def combine(self, accs: Sequence[list[Any]]) -> list[Any]:
-        made = [functools.reduce(self._function, [acc[0] for acc in accs])]
-        for acc in accs:
-            made += acc[1:]
-        return made
-
-
-class _Sides(Fold):
-    """Left and right values with their tuples: (side, value, tuple) in, two lists of pairs kept."""
-
-    def lift(self, value: tuple[int, Any, Any]) -> tuple[list[Any], list[Any]]:
-        return self.add(([], []), value)
-
-    def add(self, acc: tuple[list[Any], list[Any]], value: tuple[int, Any, Any]) -> tuple[list[Any], list[Any]]:
-        acc[value[0]].append(value[1:])
-        return acc
-
-    def merge(self, a: tuple[list[Any], list[Any]], b: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
-        for mine, others in zip(a, b, strict=True):
-            mine += others
-        return a
-
-    def combine(self, accs: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[Any], list[Any]]:
-        lefts, rights = ([pair for acc in accs for pair in acc[side]] for side in (0, 1))
-        return lefts, rights
 
 
 class _WindowBolt(StageBolt):
@@ -102,22 +66,46 @@ class _WindowBolt(StageBolt):
     key_fields = 1
     """Values of a tuple before its time."""
 
+    def _compiled(self) -> Put:
+        head = self.stage.head
+        lates = [step for step in head.then if isinstance(step.node, LateNode)]
+        then = tuple(step for late in lates for step in late.then)
+        exits = tuple(exit for late in lates for exit in late.exits)
+        self._put_late = after(dataclasses.replace(head, then=then, exits=exits), self.task) if then or exits else None
+        """Takes late elements; None: nobody asked for them."""
+        return after(dataclasses.replace(head, then=tuple(s for s in head.then if s not in lates)), self.task)
+
     def set_up(self) -> None:
         node = self.stage.head.node
         assert isinstance(node, (ReduceByWindowNode, ReduceByKeyAndWindowNode, JoinNode))
         self._function = node.function
-        windowing = Windowing(
-            windows=node.window.windows,
-            trigger=AfterWatermark(late=AfterProcessingTime(GRACE_MS)),
-            lateness_ms=FOREVER,
-        )
-        self._duration_ms = node.window.duration_ms
+        config, context = node.window, self.task.context
+        windowing = config.windowing
+        self._duration_ms = config.duration_ms
+        self._global = isinstance(config.windows, Global)
+        self._flushes = self._global or windowing.lateness_ms != FOREVER
+        self._flushed_at_ms: int | None = None
+        self._named_by_times = not config.bounded
+        self._dated = self._named_by_times or config.evicts
+        """Whether the fold takes elements with their times."""
+        trigger = windowing.trigger
+        rules = (trigger.early, trigger.late) if isinstance(trigger, AfterWatermark) else (trigger,)
+        self._clocked = not windowing.sliced and not all(rule is None or isinstance(rule, AfterCount) for rule in rules)
+        """Whether a pane may be due a time after an element came."""
         if self.task.saved:
             self.tracking = False
-            keyed = self.key_fields == 2
-            self._engine = durable_engine(windowing, self.fold(), self.task.context, "windows", keyed=keyed)
+        self._fold = fold = self.fold()
+        if config.evicts:
+            self._fold = fold = Evicting(fold, config.kept_count, config.kept_ms, holds=self.tracking)
+        elif self._dated:
+            self._fold = fold = Dated(fold)
+        if self.task.saved:
+            self._engine = durable_engine(windowing, fold, context, "windows", keyed=self.key_fields == 2)
         else:
-            self._engine = window_engine(windowing, self.fold())
+            self._engine = window_engine(windowing, fold)
+        self._late = CountMetric()
+        if config.allowed_lateness_ms is not None:
+            context.register_metric(LATE_TUPLES, self._late, 10)
         self._span, self._window = Span(0, 0), window_of(Span(0, 0))
         self._shared: dict[int, int] = {}
         """How many accumulators a tuple is in, by its identity, where there are several."""
@@ -128,18 +116,13 @@ class _WindowBolt(StageBolt):
             wall_ms = max(wall_ms, self._engine.watermark)  # the clock of another host may be behind
         self._wall_offset_ms = wall_ms - now_ms()  # setting the clock must not move windows
 
-    def fold(self) -> Fold:
-        """What is kept of the elements."""
-        return _HoldingReduce(self._function) if self.tracking else Reduce(self._function)
+    def fold(self) -> HeldFold:
+        """What is kept of the elements, without their times."""
+        return HeldValues(self._function) if self.tracking else ReducedValues(self._function)
 
     def wrapper(self) -> Callable[[Any, Tuple], Any] | None:
         """What makes an element for the fold; None: it is the value, with its tuple where tuples are tracked."""
         return None
-
-    def held(self, acc: Any) -> Iterable[Tuple]:
-        """The tuples in an accumulator."""
-        tuples: list[Tuple] = acc[1:]
-        return tuples
 
     def emit_pane(self, pane: Pane) -> None:
         """Emit what a pane makes."""
@@ -156,7 +139,7 @@ class _WindowBolt(StageBolt):
 
     def taker(self) -> Callable[[Tuple], None]:
         timed, keyed, position = self.stage.timed, self.key_fields == 2, self.key_fields
-        add, wrap, carry_out = self._engine.add, self.wrapper(), self._carry_out
+        add, wrap, carry_out = self._adder(), self.wrapper(), self._carry_out
 
         def take(tup: Tuple) -> None:
             values = tup.values
@@ -168,7 +151,10 @@ class _WindowBolt(StageBolt):
                 self.failed((key, value) if keyed else value, error)
             else:
                 if effects:
-                    carry_out(effects)
+                    if type(effects[0]) is Late:
+                        self._came_late(tup)
+                    else:
+                        carry_out(effects)
             self.ack(tup)
 
         def take_tracked(tup: Tuple) -> None:
@@ -182,12 +168,37 @@ class _WindowBolt(StageBolt):
                 self.done(tup)
                 return
             if effects:
-                placed = effects[0]
-                if isinstance(placed, Placed):
-                    self._shared[id(tup)] = placed.times
+                first = effects[0]
+                if type(first) is Late:
+                    self._came_late(tup)
+                    self.done(tup)
+                    return
+                if type(first) is Placed:
+                    self._shared[id(tup)] = first.times
                 carry_out(effects)
 
         return take_tracked if self.tracking else take
+
+    def _adder(self) -> Callable[[Any, Any, int], Sequence[Effect]]:
+        """The engine's `add`, with what this one's windows need besides."""
+        add, wall_ms = self._engine.add, self._wall_ms
+        if self._dated:
+            return lambda key, element, time_ms: add(key, (time_ms, element), time_ms, wall_ms())
+        if self._clocked:
+            return lambda key, element, time_ms: add(key, element, time_ms, wall_ms())
+        return add
+
+    def _came_late(self, tup: Tuple) -> None:
+        """An element is too late for all of its windows."""
+        self._late.incr()
+        values = tup.values
+        element = (values[0], values[1]) if self.key_fields == 2 else values[0]
+        if self._put_late is None:
+            self.logger.info("left out, because it is late: %s", shown(element))
+            return
+        self.place.time_ms = values[self.key_fields]
+        self.place.anchors = [tup]
+        self._put_late(element)
 
     def process_tick(self, tup: Tuple) -> None:
         self._fire_due()
@@ -199,7 +210,7 @@ class _WindowBolt(StageBolt):
 
     def watermark(self) -> int:
         low = self.upstream.low
-        if not self.stage.timed and low == END and len(self._engine):
+        if not self.stage.timed and low == END and len(self._engine) and not self._named_by_times:
             return self._wall_ms() - self._duration_ms  # what waits has windows of this clock
         return low
 
@@ -211,10 +222,23 @@ class _WindowBolt(StageBolt):
 
     def _fire_due(self) -> None:
         wall_ms = self._wall_ms()
-        low = self.upstream.low if self.stage.timed else wall_ms
+        low = self.upstream.low if self.stage.timed or self._global else wall_ms
+        if low < END:
+            self._flushed_at_ms = None
+        elif self._flushes:
+            self._flush(wall_ms)
+            return
         if self.task.saved and low < self._engine.watermark < END:
             low = self._engine.watermark
         self._carry_out(self._engine.advance(low, wall_ms))
+
+    def _flush(self, wall_ms: int) -> None:
+        engine = self._engine
+        effects: Iterable[Effect] = engine.advance(engine.watermark, wall_ms)
+        if self._flushed_at_ms is None or wall_ms - self._flushed_at_ms >= FLUSH_EVERY_MS:
+            self._flushed_at_ms = wall_ms
+            effects = itertools.chain(effects, engine.flush())
+        self._carry_out(effects)
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         errors = self._errors
@@ -223,9 +247,9 @@ class _WindowBolt(StageBolt):
                 if isinstance(effect, Pane):
                     self._show(effect)
                 elif isinstance(effect, FoldFailed):
-                    parts = [acc[0] for acc in effect.accs] if self.tracking else list(effect.accs)
+                    parts = [self._fold.part(acc) for acc in effect.accs]
                     self.failed(parts if effect.key is None else (effect.key, parts), effect.error)
-                else:
+                elif isinstance(effect, (Late, Placed)):
                     continue
             except Exception as error:
                 errors.add(error)
@@ -235,14 +259,18 @@ class _WindowBolt(StageBolt):
         errors.raise_first()
 
     def _show(self, pane: Pane) -> None:
+        if self._dated:
+            first_ms, last_ms, value = pane.value
+            span = Span(first_ms, last_ms + 1) if self._named_by_times else pane.span
+            pane = replace(pane, span=span, value=value)
         self.place.time_ms = pane.span.end_ms - 1  # a result's time is the last of its window
         for acc, error in pane.refused:
-            part = acc[0] if self.tracking else acc
+            part = self._fold.part(acc)
             self.failed(part if pane.key is None else (pane.key, part), error)
         self.emit_pane(pane)
 
     def _let_go(self, released: Iterable[Any]) -> None:
-        shared, held, done = self._shared, self.held, self.done
+        shared, held, done = self._shared, self._fold.tuples, self.done
         for acc in released:
             if shared:
                 self._release(held(acc))
@@ -292,16 +320,13 @@ class JoinBolt(_WindowBolt):
         assert isinstance(self.stage.head.node, JoinNode)
         self._how = self.stage.head.node.how
 
-    def fold(self) -> Fold:
-        return _Sides()
+    def fold(self) -> HeldFold:
+        return Sides()
 
     def wrapper(self) -> Callable[[Any, Tuple], Any]:
         sides = {(entrance.component, entrance.stream): entrance.side for entrance in self.stage.entrances}
         tracking = self.tracking
         return lambda value, tup: (sides[tup.component, tup.stream], value, tup if tracking else None)
-
-    def held(self, acc: Any) -> Iterable[Tuple]:
-        return (tup for side in acc for _, tup in side)
 
     def emit_pane(self, pane: Pane) -> None:
         keyed = KeyedWindow(pane.key, self.window_of(pane.span))

@@ -159,6 +159,13 @@ class SinkNode(Node):
     TERMINAL: ClassVar[bool] = True
 
 
+@dataclass(eq=False, kw_only=True)
+class LateNode(Node):
+    """What is too late for the windows of its parent, as it came there. In the same task as these."""
+
+    OP: ClassVar[str] = "late"
+
+
 # These move elements between tasks.
 
 

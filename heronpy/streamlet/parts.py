@@ -5,8 +5,12 @@ from heronpy.streamlet._spout import SourceSpout
 from heronpy.streamlet._stages import Stage, plan_stages
 from heronpy.streamlet._topology import add_stages
 from heronpy.streamlet._topology import settings as topology_settings
+from heronpy.streamlet._window_folds import Evicting, HeldValues, ReducedValues
 
 __all__ = [
+    "Evicting",
+    "HeldValues",
+    "ReducedValues",
     "SourceSpout",
     "Stage",
     "StageBolt",

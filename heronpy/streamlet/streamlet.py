@@ -10,6 +10,7 @@ from heronpy.connectors import Sink
 from heronpy.errors import TopologyError
 from heronpy.filesystem import Location, location
 from heronpy.streamlet.graph import (
+    WINDOWED,
     ArchiveNode,
     ConsumeNode,
     EventTimeNode,
@@ -17,6 +18,7 @@ from heronpy.streamlet.graph import (
     FlatMapNode,
     JoinNode,
     JoinType,
+    LateNode,
     LogNode,
     MapNode,
     Node,
@@ -229,6 +231,22 @@ class Streamlet:
         """`join`, and both kinds of elements without a partner."""
         return self._join(JoinType.OUTER, join_streamlet, window_config, join_function)
 
+    def late(self) -> Streamlet:
+        """What came too late for the windows that this is made of, as it came: elements, or pairs (key, value).
+
+        Of a join, pairs of both sides.
+
+        Raises:
+            TopologyError: nothing is too late, because this is not made of windows with an allowed lateness.
+        """
+        node = self._node
+        if not isinstance(node, WINDOWED) or node.window.allowed_lateness_ms is None:
+            raise TopologyError(
+                f"{node.name or node.op} has no late elements: late() is of a window operation whose WindowConfig was "
+                "given with_allowed_lateness()"
+            )
+        return self._then(LateNode)
+
     # Ends
 
     def consume(self, consume_function: Callable[[Any], Any]) -> None:
@@ -373,6 +391,7 @@ def _callable(method: str, function: Any) -> Callable[..., Any]:
 def _window(method: str, window: Any) -> WindowConfig:
     if not isinstance(window, WindowConfig):
         raise TopologyError(f"{method}() takes a WindowConfig, not {window!r}")
+    assert window.windowing  # refuses what would be kept forever, where the user can see it
     return window
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from heronpy.streamlet.window import Window
 from heronpy.streamlet.windowconfig import WindowConfig
-from heronpy.windows import Session, Span
+from heronpy.windows import Sliding, Span, Tumbling
 
 
 def window_starts(time_ms: int, config: WindowConfig) -> range:
-    """The beginnings in ms of all windows that contain `time_ms`, earliest first. Sessions have no grid."""
-    assert not isinstance(config.windows, Session)
+    """The beginnings in ms of all windows that contain `time_ms`, earliest first. Only those on a grid have any."""
+    assert isinstance(config.windows, (Tumbling, Sliding))
     return config.windows.starts(time_ms)
 
 

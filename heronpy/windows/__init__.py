@@ -17,7 +17,8 @@ a part of them, which is what evictors are for (`KeepLast`, `KeepWithin`).
 **Triggers** decide when a pane fires: when the watermark passes the window's end (`AfterWatermark`), optionally with
 early panes before and late panes after it; after a number of elements (`AfterCount`); a delay after the first element
 (`AfterProcessingTime`). A pane has what is new since the last one or, if the windowing accumulates, everything. What
-is left when a window closes is fired then; nothing is dropped silently.
+is left when a window closes is fired then; nothing is dropped silently. `flush` fires what is new where nothing comes
+for now, and closes nothing.
 
 **Lateness.** A window closes when the watermark is `lateness_ms` past its end. An element whose windows have all
 closed is returned as `Late`. With `FOREVER` there are none; see `Windowing.lateness_ms`.
@@ -82,6 +83,7 @@ def durable_engine(
     """The engine for such windows, with its state in checkpoints: call it in `initialize()`.
 
     After a restore it goes on where the checkpoint was, also with another number of tasks. Accumulators are pickled.
+    Which windows have fired, the watermark says: it must not go back, but from `END`.
     Processing times must be of a clock that survives the process, such as milliseconds since the epoch.
 
     Args:
@@ -94,6 +96,8 @@ def durable_engine(
     """
 
     def make(state: MutableMapping[Any, Any], watermark: int) -> WindowEngine:
+        if watermark == END and windowing.lateness_ms != FOREVER:
+            watermark = NEVER  # it was saved in a pause, by windows that took nothing for late
         return window_engine(windowing, fold, state, watermark)
 
     return with_state(make, states, name, keyed=keyed)

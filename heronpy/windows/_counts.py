@@ -55,6 +55,9 @@ class CountEngine(WindowEngine):
             del self.state[key]
         return self._pane(key, _NO_TIMES, accs, Timing.ON_TIME, released)
 
+    def flush(self) -> Iterator[Effect]:
+        return iter(())
+
     def _due(self) -> Iterator[Effect]:
         return iter(())
 

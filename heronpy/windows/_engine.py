@@ -90,6 +90,14 @@ class WindowEngine(ABC):
             return itertools.chain(overdue, self._due())
         return self._due()
 
+    @abstractmethod
+    def flush(self) -> Iterator[Effect]:
+        """A pane of whatever is new, because nothing comes for now. Nothing is closed: that, the watermark does.
+
+        What comes later for windows that do not accumulate makes panes with only what is new then. Windows by number
+        wait until they are full.
+        """
+
     def keep_watermark(self, saved: SavedWatermark, overdue: list[Effect]) -> None:
         """Keep the watermark there from now on, and what the next `advance` is to begin with until that has come."""
         self._watermark_state, self._overdue = saved, overdue

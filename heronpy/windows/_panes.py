@@ -2,7 +2,7 @@
 
 The state of a key is a dict: {window's start: [count, due, fired, accumulator]}. `count` is of the elements since the
 last pane, `due` when the next is because of processing time (or None), `fired` whether the watermark has passed the
-end. The accumulator is missing where a pane took everything and nothing came since.
+end. A pane that takes everything leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, MutableMapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from heronpy.windows._effects import Closed, Effect, Late, Placed, Timing
@@ -41,6 +42,8 @@ class PaneEngine(WindowEngine):
         self._timers: list[tuple[int, int, Any, int]] = []
         """A heap: due, a number, key, start. It counts only while the record says the same."""
         self._numbers = itertools.count()
+        self._is_flushed = False
+        """Whether nothing has come since the last flush, which looks at all keys."""
         for key, records in self._saved():
             for start, record in records.items():
                 self._enter(key, start)
@@ -66,6 +69,7 @@ class PaneEngine(WindowEngine):
         return effects or NOTHING
 
     def _put(self, key: Any, start: int, end: int, value: Any) -> None:
+        self._is_flushed = False
         records = self.state.get(key)
         record = None if records is None else records.get(start)
         if record is None:
@@ -91,6 +95,14 @@ class PaneEngine(WindowEngine):
         if delay_ms is not None and record[DUE] is None:
             record[DUE] = now_ms + delay_ms
             heapq.heappush(self._timers, (record[DUE], next(self._numbers), key, start))
+
+    def flush(self) -> Iterator[Effect]:
+        if self._is_flushed:
+            return
+        self._is_flushed = True
+        new = [(start, key) for key, records in self._saved() for start, record in records.items() if record[COUNT]]
+        for start, key in sorted(new, key=itemgetter(0)):
+            yield self._fire(key, start, Timing.LATE if self.state[key][start][FIRED] else Timing.EARLY)
 
     def _due(self) -> Iterator[Effect]:
         while self._timers and self._timers[0][0] <= self._now_ms:
@@ -142,10 +154,7 @@ class PaneEngine(WindowEngine):
         released: tuple[Any, ...] = ()
         if closes or not self._accumulating:
             released = (acc,)
-            if closes or record[FIRED]:
-                self._forget(key, start)  # what comes late begins anew
-            else:
-                del record[ACC:]
+            self._forget(key, start)  # what comes next begins anew
         elif record[FIRED] and not self._lateness_ms:
             released = (acc,)
             self._forget(key, start)

@@ -116,6 +116,14 @@ class SessionEngine(WindowEngine):
             heapq.heappush(self._timers, (session[DUE], next(self._numbers), key))
         return NOTHING
 
+    def flush(self) -> Iterator[Effect]:
+        new = [key for key, found in self._saved() if any(session[COUNT] for session in found[1:])]
+        for key in new:
+            for session in self.state[key][1:]:
+                if session[COUNT]:
+                    timing = Timing.LATE if session[FIRED] else Timing.EARLY
+                    yield self._fire(key, session, timing, closes=not self._accumulating)
+
     def _due(self) -> Iterator[Effect]:
         while self._timers and self._timers[0][0] <= self._now_ms:
             due, _, key = heapq.heappop(self._timers)

@@ -188,13 +188,20 @@ class SlicedEngine(WindowEngine):
         if self._late_keys:
             yield from self._late_due()
 
+    def flush(self) -> Iterator[Effect]:
+        self._leave_slice()
+        while self._starts:
+            yield from self._fire(heapq.heappop(self._starts))
+        for span in sorted(self._late_keys):
+            yield from self._fire_late(span)
+
     def _fire(self, start: int) -> Iterator[Effect]:
         self._pending.discard(start)
         end, after = start + self._size_ms, start + self._slide_ms
-        span = Span(start, end)
+        span, timing = Span(start, end), Timing.ON_TIME if end <= self.watermark else Timing.EARLY
         if self._slice_ms == self._size_ms:
             found = self._slices.pop(start, None)
-            pop, timing = self.state.pop, Timing.ON_TIME
+            pop = self.state.pop
             result = None if type(self.fold).result is Fold.result else self.fold.result
             for key in () if found is None else found.keys:
                 panes = pop(key)
@@ -221,11 +228,11 @@ class SlicedEngine(WindowEngine):
             else:
                 found.next_start = max(found.next_start, after)
         for key in keys:
-            merged = self._merged(key, span, after, had)
+            merged = self._merged(key, span, after, had, timing)
             if merged is not None:
                 yield merged
 
-    def _merged(self, key: Any, span: Span, after: int, had: set[int]) -> Effect | None:
+    def _merged(self, key: Any, span: Span, after: int, had: set[int], timing: Timing) -> Effect | None:
         """The pane of a key, if it is in the window; its slices that begin before `after` leave."""
         panes = self.state[key]
         first, last, end = 0, len(panes), span.end_ms
@@ -250,7 +257,7 @@ class SlicedEngine(WindowEngine):
         elif left > first:
             released = tuple(panes[first + 1 : left : 2])
             del panes[first:left]
-        return self._pane(key, span, accs, Timing.ON_TIME, released)
+        return self._pane(key, span, accs, timing, released)
 
     def _late_due(self) -> Iterator[Effect]:
         for span in sorted(self._late_keys):
@@ -259,11 +266,14 @@ class SlicedEngine(WindowEngine):
             due_ms = self._late_due_ms[span]
             if due_ms > self._now_ms and not self._too_late(span.end_ms) and not due_ms == self.watermark == END:
                 continue
-            while keys := self._late_keys.get(span):
-                key = next(iter(keys))
-                acc = self._peek(key, span)[1]
-                self._forget_late(key, span)
-                yield self._pane(key, span, (acc,), Timing.LATE, (acc,))
+            yield from self._fire_late(span)
+
+    def _fire_late(self, span: Span) -> Iterator[Effect]:
+        while keys := self._late_keys.get(span):
+            key = next(iter(keys))
+            acc = self._peek(key, span)[1]
+            self._forget_late(key, span)
+            yield self._pane(key, span, (acc,), Timing.LATE, (acc,))
 
     def _put_back(self, key: Any, panes: list[Any], slot: int) -> Any:
         """Return the state of a key without a slice, whose accumulator this returns."""

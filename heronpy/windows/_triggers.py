@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field
 
 from heronpy.errors import ConfigError
@@ -19,15 +20,20 @@ class AfterCount:
             raise ConfigError(f"AfterCount takes a number of elements above 0, not {self.count!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class AfterProcessingTime:
     """A pane so long after the first element that came since the last."""
 
     delay_ms: int
 
-    def __post_init__(self) -> None:
-        if isinstance(self.delay_ms, bool) or not isinstance(self.delay_ms, int) or self.delay_ms < 0:
-            raise ConfigError(f"AfterProcessingTime takes a number of milliseconds, not {self.delay_ms!r}")
+    def __init__(self, delay_ms: datetime.timedelta | int) -> None:
+        """Take a timedelta, or a number of milliseconds."""
+        delay, rest = delay_ms, datetime.timedelta()
+        if isinstance(delay, datetime.timedelta):
+            delay, rest = divmod(delay, datetime.timedelta(milliseconds=1))
+        if isinstance(delay, bool) or not isinstance(delay, int) or delay < 0 or rest:
+            raise ConfigError(f"AfterProcessingTime takes a timedelta or a number of milliseconds, not {delay_ms!r}")
+        object.__setattr__(self, "delay_ms", delay)  # frozen
 
 
 Repeated = AfterCount | AfterProcessingTime
@@ -67,16 +73,19 @@ class Windowing:
             raise ConfigError(f"a window's allowed lateness must not be below 0, as {self.lateness_ms!r} ms is")
         if self.accumulating and self.lateness_ms == FOREVER and not isinstance(self.windows, (Global, Counted)):
             raise ConfigError("windows that accumulate need an end to their lateness: they would be kept forever")
+        last = self.trigger.late if isinstance(self.trigger, AfterWatermark) else self.trigger
+        waits = isinstance(last, AfterCount) and last.count > 1
+        if waits and self.lateness_ms == FOREVER and not isinstance(self.windows, (Global, Counted)):
+            raise ConfigError(
+                f"windows with {last} need an end to their lateness: of what is left when they close there is a pane "
+                "only then"
+            )
 
     @property
     def sliced(self) -> bool:
-        """Whether a window fires once, and then only for what is late: elements are folded once for all windows."""
+        """Whether no pane has what another had: elements are folded once for all windows."""
         fires_once = isinstance(self.trigger, AfterWatermark) and self.trigger.early is None
-        return (
-            isinstance(self.windows, (Tumbling, Sliding))
-            and fires_once
-            and not (self.accumulating and self.lateness_ms)
-        )
+        return isinstance(self.windows, (Tumbling, Sliding)) and fires_once and not self.accumulating
 
 
 __all__ = ["AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeated", "Session", "Trigger", "Windowing"]

@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,6 +100,9 @@ def branches(events: Streamlet) -> dict[str, Streamlet]:
         "reduce_by_sliding_window": pairs.map(lambda p: p[1]).reduce_by_window(sliding, max),
         "reduce_by_key_and_window": pairs.reduce_by_key_and_window(tumbling, lambda a, b: a + b),
         "reduce_by_key_and_sliding_window": pairs.reduce_by_key_and_window(sliding, min),
+        "reduce_by_key_and_window_of_less_than_a_second": pairs.reduce_by_key_and_window(
+            WindowConfig(timedelta(milliseconds=750), 0.25), lambda a, b: a + b
+        ),
         "count_by_key_and_window": events.count_by_key_and_window(tumbling, lambda e: e[0]),
         "windows_of_windows": pairs.reduce_by_key_and_window(tumbling, max)
         .map(lambda kw: (kw[0].key, kw[1]))

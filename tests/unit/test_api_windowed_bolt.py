@@ -263,6 +263,8 @@ def test_keys_may_be_set_without_the_builder() -> None:
         (lambda: Windows.with_window(5), "must be a Count, a Duration or a timedelta"),
         (lambda: Windows.with_window(Count(1), Count(2)).spec(), "slide"),
         (lambda: Windows.with_tumbling_window(datetime.timedelta(0)), "at least 1 ms"),
+        (lambda: Windows.with_tumbling_window(datetime.timedelta(microseconds=1500)), "of whole ones"),
+        (lambda: Windows.with_window(Duration(10), Duration(2.5)), "of whole ones"),
         (lambda: Windows.with_window(Count(1)).with_late_tuple_stream("late").spec(), "needs a timestamp"),
         (lambda: Windows.with_window(Count(1)).with_timestamp_extractor("at"), "takes a function"),
         (

@@ -20,7 +20,7 @@ from heronpy.pipeline.pending import can_resume, committed_watermark, decide, gr
 from heronpy.pipeline.plan import BatchPlan, only_live, plan_batch
 from heronpy.pipeline.reductions import window_groups
 from heronpy.stores import RedisStore
-from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
+from heronpy.streamlet import AfterCount, AfterWatermark, Builder, Config, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 from heronpy.streamlet.windows import window_starts
 
@@ -184,6 +184,21 @@ def windowed(s: Streamlet) -> None:
     s.count_by_key_and_window(WindowConfig(10, 10)).to_store("v", Sum())
 
 
+def reduced(window: WindowConfig) -> Callable[[Streamlet], None]:
+    return lambda s: s.event_time(float).count_by_key_and_window(window, len).to_store("v", Sum())
+
+
+def late_beside_others(s: Streamlet) -> None:
+    times = s.event_time(float)
+    counts = times.reduce_by_window(WindowConfig(10, 10).with_allowed_lateness(5), max)
+    counts.union(counts.late()).key_by(len).to_store("v", Sum())
+
+
+def view_of_late(s: Streamlet) -> None:
+    counts = s.event_time(float).reduce_by_window(WindowConfig(10, 10).with_allowed_lateness(5), max)
+    counts.late().key_by(len).to_store("late", Sum())  # a batch run would take it for what there was until then
+
+
 def sunk(s: Streamlet) -> None:
     s.to_sink(StreamSink())
 
@@ -205,6 +220,12 @@ def stored(s: Streamlet) -> None:
     [
         (Files(), consumed, "consume-1 cannot run in batch: consume"),
         (Untimed(), windowed, "count_by_key_and_window-1 cannot run in batch: its windows are made of arrival times"),
+        (Files(), reduced(WindowConfig.create_tumbling_count_window(5)), "-1 cannot run in batch: windows by number"),
+        (Untimed(), reduced(WindowConfig.create_global_window(AfterCount(5))), "-1 cannot run in batch: windows by"),
+        (Files(), reduced(WindowConfig(1, 1).with_trigger(AfterWatermark())), "-1 cannot run in batch: its trigger"),
+        (Files(), reduced(WindowConfig(1, 1).keep_last(2)), "-1 cannot run in batch: its evictor"),
+        (Files(), late_beside_others, "late-1 cannot run in batch: nothing is late"),
+        (Files(), view_of_late, "late-1 cannot run in batch: nothing is late"),
         (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
         (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
         (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),
@@ -217,6 +238,20 @@ def test_what_a_batch_job_cannot_do_is_refused_by_name(
     with pytest.raises(TopologyError, match=message) as e:
         planned(lambda builder: define(builder.new_source(source)))
     assert "\n" not in str(e.value)
+
+
+def test_in_batch_windows_take_all_elements_and_what_reads_late_ones_is_left_out() -> None:
+    def define(builder: Builder) -> None:
+        times = builder.new_source(Files()).event_time(float)
+        counts = times.count_by_key_and_window(WindowConfig(0.5, 0.5).with_allowed_lateness(5), len)
+        counts.to_store("v", Sum())
+        counts.late().map(str).to_sink(StreamSink())
+
+    plan = planned(define)
+    assert plan.outputs == ["store-1"]
+    lateness, late = plan.notes
+    assert lateness == "count_by_key_and_window-1 takes all elements: its allowed lateness is for topologies"
+    assert late.startswith("sink-1 has no batch side: late-1 cannot run in batch: nothing is late there")
 
 
 INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
@@ -361,7 +396,7 @@ def test_what_is_left_is_not_searched_for_each_batch() -> None:
     st.integers(1, 20),
 )
 def test_windows_of_a_chunk_are_those_of_its_elements(times: list[int], duration: int, slide: int) -> None:
-    config = WindowConfig(max(duration, slide), min(duration, slide))
+    config = WindowConfig(max(duration, slide) / 8, min(duration, slide) / 8)
     grouped = sorted((start, value) for start, values in window_groups(list(times), times, config) for value in values)
     assert grouped == sorted((start, time) for time in times for start in window_starts(time, config))
 

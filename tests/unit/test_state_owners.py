@@ -26,7 +26,16 @@ from heronpy.checkpoints import (
 from heronpy.connectors import ListSource
 from heronpy.errors import ConfigError
 from heronpy.plan import LogicalPlan, state_owners
-from heronpy.streamlet import Builder, Config, Streamlet, Sum, TransformOperator, WindowConfig
+from heronpy.streamlet import (
+    AfterCount,
+    AfterWatermark,
+    Builder,
+    Config,
+    Streamlet,
+    Sum,
+    TransformOperator,
+    WindowConfig,
+)
 from heronpy.submit import starting_checkpoint
 from heronpy.submit.parts import misfits_of
 
@@ -283,6 +292,32 @@ def test_another_operation_of_the_same_name_is_refused(goes_on: Callable[..., in
     refused = r"operator 'sum' is a reduce_by_key_and_window, and its state that of a reduce_by_key: give it another"
     with pytest.raises(ConfigError, match=refused):
         goes_on(reduced, windowed)
+
+
+@pytest.mark.parametrize(
+    ("after", "what"),
+    [
+        (WindowConfig.create_tumbling_count_window(5), "by number"),
+        (WindowConfig.create_global_window(AfterCount(5)), "in panes"),
+        (WindowConfig(5, 5).with_trigger(AfterWatermark(early=AfterCount(5))), "in panes"),
+        (WindowConfig(5, 5).keep_last(5), "with an evictor"),
+    ],
+    ids=repr,
+)
+def test_windows_that_keep_something_else_do_not_go_on_with_those_of_a_checkpoint(
+    goes_on: Callable[..., int], after: WindowConfig, what: str
+) -> None:
+    def program(window: WindowConfig) -> Program:
+        return lambda b: numbers(b).event_time(sum).reduce_by_key_and_window(window, total).set_name("sums").log()
+
+    before = WindowConfig(5, 5)
+    goes_on(program(before), program(before.with_allowed_lateness(3)))
+    goes_on(program(after), program(after))
+    message = (
+        rf"operator 'sums' is a reduce_by_key_and_window {what}, and its state that of a reduce_by_key_and_window:"
+    )
+    with pytest.raises(ConfigError, match=message):
+        goes_on(program(before), program(after))
 
 
 def test_what_a_sink_has_prepared_is_for_no_other_sink(goes_on: Callable[..., int]) -> None:

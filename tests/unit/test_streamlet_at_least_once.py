@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import Record, Sink, SinkContext, SinkWriter, Source, SourceContext, SourceReader
 from heronpy.errors import CheckpointError, ConfigError, UnavailableError
-from heronpy.streamlet import Builder, Config, Context, Generator, Streamlet, TransformOperator, WindowConfig
+from heronpy.streamlet import (
+    AfterCount,
+    AfterWatermark,
+    Builder,
+    Config,
+    Context,
+    Generator,
+    Streamlet,
+    TransformOperator,
+    WindowConfig,
+)
 from heronpy.testing import Simulator
 
 STEP_MS = 20
@@ -142,6 +152,25 @@ def joins(builder: Builder) -> None:
     left.join(right, WindowConfig(8, 8), lambda a, b: (a, b)).map(lambda e: (e[1], 1)).to_sink(Out())
 
 
+def panes(builder: Builder) -> None:
+    keyed = numbers(builder).map(lambda n: (n % 3, 1))
+    window = WindowConfig(6, 2).with_trigger(AfterWatermark(early=AfterCount(2)))
+    sums = keyed.reduce_by_key_and_window(window, lambda a, b: a + b)
+    sums.map(lambda e: ((e[0].key, e[0].window.start), e[1])).to_sink(Out())
+
+
+def late_elements(builder: Builder) -> None:
+    lists = numbers(builder).map(lambda n: (n % 3, [n]))
+    timely = lists.reduce_by_key_and_window(WindowConfig(6, 6).with_allowed_lateness(0), lambda a, b: a + b)
+    timely.union(timely.late()).flat_map(lambda e: [(n, 1) for n in e[1]]).to_sink(Out())
+
+
+def global_windows(builder: Builder) -> None:
+    lists = numbers(builder).map(lambda n: (n % 3, [n]))
+    found = lists.reduce_by_key_and_window(WindowConfig.create_global_window(AfterCount(7)), lambda a, b: a + b)
+    found.flat_map(lambda e: [(n, 1) for n in e[1]]).to_sink(Out())
+
+
 PROGRAMS: dict[str, tuple[Callable[[Builder], None], Callable[[list[int]], int]]] = {
     "sinks": (sinks_beside_their_source, sum),
     "counts": (counts, max),
@@ -150,6 +179,9 @@ PROGRAMS: dict[str, tuple[Callable[[Builder], None], Callable[[list[int]], int]]
     "operators beside their source": (operators_beside_their_source, sum),
     "counts behind operators": (counts_behind_operators, max),
     "windows": (windows, sum),
+    "panes": (panes, sum),
+    "late elements": (late_elements, sum),
+    "global windows": (global_windows, sum),
     "joins": (joins, sum),
 }
 """Results are of a name and a number: what all numbers of a name come to."""

@@ -17,6 +17,9 @@ from heronpy.api import TopologyBuilder
 from heronpy.connectors import ListSource
 from heronpy.errors import CheckpointError, TopologyError
 from heronpy.streamlet import (
+    AfterCount,
+    AfterProcessingTime,
+    AfterWatermark,
     Builder,
     Config,
     Context,
@@ -207,6 +210,44 @@ def joins(builder: Builder) -> None:
     left.outer_join(right, WindowConfig(8, 8), lambda a, b: (a, b)).map(_window).to_sink(OutSink())
 
 
+def elements_of(config: WindowConfig) -> Callable[[Builder], None]:
+    """Each element of each pane by itself: how elements are divided into panes depends on when they come."""
+
+    def program(builder: Builder) -> None:
+        lists = numbers(builder, TIMES).map(lambda n: (n % 3, [n]))
+        panes = lists.reduce_by_key_and_window(config, lambda a, b: a + b)
+        panes.flat_map(lambda e: [(e[0].key, n) for n in e[1]]).to_sink(OutSink())
+
+    return program
+
+
+def sliding_by_number(builder: Builder) -> None:
+    ones = numbers(builder, TIMES).map(lambda n: (n % 3, 1))
+    sums = ones.reduce_by_key_and_window(WindowConfig.create_sliding_count_window(4, 2), lambda a, b: a + b)
+    sums.map(lambda e: (e[0].key, e[1])).to_sink(OutSink())
+
+
+def late_elements(builder: Builder) -> None:
+    times = [n - 15.0 if n % 10 == 7 else float(n) for n in NUMBERS]
+    lists = numbers(builder, times).map(lambda n: (n % 3, [n]))
+    panes = lists.reduce_by_key_and_window(WindowConfig(5, 5).with_allowed_lateness(1), lambda a, b: a + b)
+    timely = panes.flat_map(lambda e: [(e[0].key, n) for n in e[1]])
+    timely.union(panes.late().map(lambda e: (e[0], e[1][0]))).to_sink(OutSink())
+
+
+def latest_elements(builder: Builder) -> None:
+    lists = numbers(builder, TIMES).map(lambda n: (n % 3, [n]))
+    last = lists.reduce_by_key_and_window(WindowConfig(12, 6).keep_last(2), lambda a, b: sorted(a + b))
+    within = lists.reduce_by_key_and_window(WindowConfig(12, 6).keep_within(4), lambda a, b: sorted(a + b))
+    last.union(within).map(_window).to_sink(OutSink())
+
+
+def joins_of_latest(builder: Builder) -> None:
+    left = numbers(builder, TIMES).map(lambda n: (n % 2, n))
+    right = numbers(builder, TIMES).filter(lambda n: n % 3 == 0).map(lambda n: (n % 2, -n))
+    left.join(right, WindowConfig(8, 8).keep_last(4), lambda a, b: (a, b)).map(_window).to_sink(OutSink())
+
+
 def live_views(builder: Builder) -> None:
     numbers(builder, TIMES).map(lambda n: (n % 3, 1)).to_store("counts", Sum(), OutStore())
 
@@ -223,6 +264,22 @@ PROGRAMS: dict[str, tuple[Callable[[Builder], None], int]] = {
     "without keys": (windows_without_keys, 11),
     "arrivals": (windows_of_arrival, 60),
     "joins": (joins, 60),
+    "by number": (elements_of(WindowConfig.create_tumbling_count_window(5)), 60),
+    "by number, sliding": (sliding_by_number, 30),
+    "global": (elements_of(WindowConfig.create_global_window(AfterCount(7))), 60),
+    "global by time": (elements_of(WindowConfig.create_global_window(AfterProcessingTime(50))), 60),
+    "early panes": (elements_of(WindowConfig(10, 10).with_trigger(AfterWatermark(early=AfterCount(2)))), 60),
+    "sessions in panes": (
+        elements_of(WindowConfig.create_session_window(4).with_trigger(AfterWatermark(early=AfterProcessingTime(30)))),
+        60,
+    ),
+    "panes by number": (
+        elements_of(WindowConfig(10, 5).with_trigger(AfterCount(3)).with_allowed_lateness(2)),
+        120,
+    ),
+    "late elements": (late_elements, 60),
+    "evictors": (latest_elements, 66),
+    "joins of the latest": (joins_of_latest, 44),
     "live views": (live_views, 60),
 }
 """With the number of their results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from hostile_objects import Silent
 from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, ListWriter, config, outcome, run, topology
 
 from heronpy.connectors import SinkContext, SinkWriter
-from heronpy.errors import TopologyError, UnavailableError
+from heronpy.errors import ConfigError, TopologyError, UnavailableError
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
 from heronpy.streamlet import (
+    AfterCount,
+    AfterWatermark,
     Builder,
     Config,
     Context,
@@ -136,6 +139,39 @@ def test_event_times_come_from_elements(mode: Config) -> None:
 
     sums = [(tumbling(w), sum(n for n in NUMBERS if n // 5 == w)) for w in range(5)]
     assert outcome(program, mode, len(sums)) == sorted(sums, key=repr)
+
+
+@pytest.mark.parametrize("half", [0.5, timedelta(milliseconds=500)], ids=str)
+def test_windows_may_be_shorter_than_a_second(mode: Config, half: Any) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
+        sliding = WindowConfig.create_sliding_window(1, half)
+        tumbling = numbers.reduce_by_window(WindowConfig.create_tumbling_window(half), lambda a, b: a + b)
+        tumbling.union(numbers.reduce_by_window(sliding, lambda a, b: a + b)).to_sink(ListSink())
+        return len(NUMBERS)
+
+    expected = [
+        (Window(start / 1000, (start + length) / 1000), sum(inside))
+        for length in (500, 1000)
+        for start in range(-500, 10_000, 500)
+        if (inside := [n for n in NUMBERS if start <= n * 400 < start + length])
+    ]
+    assert outcome(program, mode, len(expected)) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize(
+    "duration", [0, -1, 0.0001, 0.0005, True, "1", float("nan"), float("inf"), timedelta(microseconds=1500)], ids=str
+)
+def test_a_duration_of_a_part_of_a_millisecond_is_refused(duration: Any) -> None:
+    for create in (WindowConfig.create_tumbling_window, WindowConfig.create_session_window):
+        with pytest.raises(ConfigError, match=r"a (window's duration|session's gap) must be"):
+            create(duration)
+
+
+def test_a_window_config_shows_what_it_was_made_of() -> None:
+    # Unnamed operators of a checkpoint are told apart by it.
+    assert repr(WindowConfig(timedelta(minutes=1), 0.1)) == "WindowConfig(60, 0.1)"
+    assert repr(WindowConfig.create_session_window(1.5)) == "WindowConfig.create_session_window(1.5)"
 
 
 def test_windows_of_windows(mode: Config) -> None:
@@ -355,14 +391,27 @@ def test_what_is_lost_is_sent_again(fusion: bool) -> None:
     assert set(WRITTEN["other"]) == set(NUMBERS)
 
 
-@pytest.mark.parametrize("window", [WindowConfig(2, 2), WindowConfig(4, 2)])
-def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
+EARLY = WindowConfig(2, 2).with_trigger(AfterWatermark(early=AfterCount(2)))
+
+
+@pytest.mark.parametrize(
+    ("window", "lossy"),
+    [
+        (WindowConfig(2, 2), "map-1:"),
+        (WindowConfig(4, 2), "map-1:"),
+        (EARLY, "map-1:"),
+        (WindowConfig(2, 2), "reduce_by_key_and_window-1:"),
+        (EARLY, "reduce_by_key_and_window-1:"),
+    ],
+    ids=repr,
+)
+def test_windows_are_exact_after_losses(window: WindowConfig, lossy: str) -> None:
     # Sent again, elements find their window past, and make a pane of their own: the parts add up.
     def program(builder: Builder) -> int:
         numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
-        numbers.repartition(2).map(lambda n: (n % 2, n)).reduce_by_key_and_window(window, lambda a, b: a + b).map(
-            lambda e: (e[0].window, e[1])
-        ).to_sink(ListSink())
+        pairs = numbers.repartition(2).map(lambda n: (n % 2, n))
+        sums = pairs.reduce_by_key_and_window(window, lambda a, b: a + b).repartition(2)
+        sums.map(lambda e: (e[0].window, e[1])).to_sink(ListSink())
         return len(NUMBERS)
 
     lost: set[str] = set()
@@ -371,7 +420,7 @@ def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
         if batch.kind != stmgr_pb2.Batch.DATA or lost:
             return False
         stream = stmgr_pb2.TupleBatch.FromString(batch.body).stream
-        if stream.startswith("map-1:"):
+        if stream.startswith(lossy):
             lost.add(stream)
         return bool(lost)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.errors import ConfigError
@@ -83,6 +83,7 @@ class Ledger:
         self.late: list[Element] = []
         self.placed: Counter[Element] = Counter()
         self.released: Counter[Element] = Counter()
+        self.watermark, self.now_ms = NEVER, 0
 
     def add(self, key: str, element: Element, now_ms: int = 0) -> None:
         effects = self.engine.add(key, element, element[1], now_ms)
@@ -101,6 +102,9 @@ class Ledger:
 
     def advance(self, watermark: int, now_ms: int = 0) -> None:
         self.take(self.engine.advance(watermark, now_ms))
+
+    def flush(self) -> None:
+        self.take(self.engine.flush())
 
     def take(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -153,7 +157,7 @@ def arrivals(draw: st.DrawFn) -> list[Any]:
     for at, (key, time) in enumerate(elements):
         script.append((key, time))
         ahead = min((later for _, later in elements[at + 1 :]), default=200)
-        what = draw(st.sampled_from(["nothing", "watermark", "time", "restore"]))
+        what = draw(st.sampled_from(["nothing", "watermark", "time", "restore", "flush"]))
         if what == "watermark":
             script.append(("watermark", draw(st.integers(-5, ahead))))
         elif what != "nothing":
@@ -162,18 +166,23 @@ def arrivals(draw: st.DrawFn) -> list[Any]:
 
 
 def play(ledger: Ledger, script: list[Any]) -> None:
-    watermark, now = NEVER, 0
     for number, (kind, at) in enumerate(script):
-        if kind == "watermark":
-            watermark = max(watermark, at)
-            ledger.advance(watermark, now)
-        elif kind == "time":
-            now += at
-            ledger.advance(watermark, now)
-        elif kind == "restore":
-            ledger.restore()
-        else:
-            ledger.add(kind, (number, at), now)
+        play_one(ledger, kind, number, at)
+
+
+def play_one(ledger: Ledger, kind: str, number: int, at: int) -> None:
+    if kind == "watermark":
+        ledger.watermark = max(ledger.watermark, at)
+        ledger.advance(ledger.watermark, ledger.now_ms)
+    elif kind == "time":
+        ledger.now_ms += at
+        ledger.advance(ledger.watermark, ledger.now_ms)
+    elif kind == "restore":
+        ledger.restore()
+    elif kind == "flush":
+        ledger.flush()
+    else:
+        ledger.add(kind, (number, at), ledger.now_ms)
 
 
 @given(arrivals(), st.sampled_from([*grids, *mergeable, Global()]), st.sampled_from(triggers), st.booleans())
@@ -188,14 +197,14 @@ def test_final_panes_are_the_oracles_whatever_the_order_of_arrival(
     if accumulating:
         for place, elements in expected.items():
             assert sorted(ledger.panes[place][-1].value) == elements
-    elif isinstance(windows, Session):  # an early pane has the span that its session had then
+    elif isinstance(windows, Session):  # a pane has the span that its session had then
         for key in "ab":
             found = [element for pane in ledger.order if pane.key == key for element in pane.value]
             assert sorted(found) == sorted(ledger.added[key])
     else:
         found_in = {place: sorted(e for pane in panes for e in pane.value) for place, panes in ledger.panes.items()}
         assert found_in == expected
-    if trigger == AfterWatermark():
+    if trigger == AfterWatermark() and "flush" not in [kind for kind, _ in script]:
         assert {place: sorted(panes[0].value) for place, panes in ledger.panes.items()} == expected
         assert all(len(panes) == 1 and panes[0].timing is Timing.ON_TIME for panes in ledger.panes.values())
 
@@ -205,7 +214,7 @@ any_script = st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 99)),
         st.tuples(st.just("watermark"), st.integers(0, 120)),
         st.tuples(st.just("time"), st.integers(0, 6)),
-        st.tuples(st.just("restore"), st.just(0)),
+        st.tuples(st.sampled_from(["restore", "flush"]), st.just(0)),
     ),
     max_size=50,
 )
@@ -224,6 +233,8 @@ def test_within_the_lateness_nothing_is_lost_and_beyond_it_everything_is_reporte
             assert ledger.engine.watermark == watermark
         elif kind == "restore":
             ledger.restore()
+        elif kind == "flush":
+            ledger.flush()
         elif kind != "time":
             before = len(ledger.late)
             ledger.add(kind, (number, at))
@@ -251,11 +262,50 @@ def test_where_nothing_is_ever_late_parts_add_up_also_when_the_watermark_goes_ba
         elif kind == "time":
             now += at
             ledger.advance(ledger.engine.watermark, now)
+        elif kind == "flush":
+            ledger.flush()
         elif kind != "restore":
             ledger.add(kind, (number, at), now)
     ledger.finish()
     parts = {place: sorted(e for pane in panes for e in pane.value) for place, panes in ledger.panes.items()}
     assert parts == ledger.oracle()
+
+
+@settings(max_examples=500)
+@given(any_script, st.sampled_from([*grids, *mergeable, Global()]), st.sampled_from(triggers), st.booleans())
+def test_a_flush_shows_what_is_new_and_only_that(
+    script: list[Any], windows: Any, trigger: Any, accumulating: bool
+) -> None:
+    ledger = Ledger(Windowing(windows=windows, trigger=trigger, accumulating=accumulating, lateness_ms=20))
+    shown: set[tuple[Span, Element]] = set()
+    for number, (kind, at) in enumerate([*script, ("flush", 0)]):
+        before = len(ledger.order)
+        play_one(ledger, kind, number, at)
+        panes = ledger.order[before:]
+        if kind == "flush":
+            assert all(any((pane.span, element) not in shown for element in pane.value) for pane in panes)
+        shown.update((pane.span, element) for pane in panes for element in pane.value)
+        if kind == "flush":
+            assert {element for _, element in shown} == {
+                element for added in ledger.added.values() for element in added
+            }
+    if not accumulating and not isinstance(windows, Session):  # those know how far they reach until they are closed
+        assert not ledger.engine.state
+    ledger.finish()
+
+
+@pytest.mark.parametrize(("accumulating", "shown"), [(False, [[1], [2]]), (True, [[1], [1, 2]])])
+@pytest.mark.parametrize("windows", [Tumbling(100), Sliding(100, 100), Session(50)])
+def test_a_window_takes_elements_after_a_flush(windows: Any, accumulating: bool, shown: list[list[int]]) -> None:
+    engine = window_engine(Windowing(windows=windows, accumulating=accumulating, lateness_ms=10), Collect())
+    engine.add("key", 1, 0)
+    effects = list(engine.flush())
+    engine.add("key", 2, 1)
+    effects += [*engine.flush(), *engine.flush()]
+    assert [pane.value for pane in effects if isinstance(pane, Pane)] == shown
+    assert {pane.timing for pane in effects if isinstance(pane, Pane)} == {Timing.EARLY}
+    list(engine.advance(200))
+    assert not engine.state
 
 
 @given(any_script, st.sampled_from(mergeable))

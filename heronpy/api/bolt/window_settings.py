@@ -133,17 +133,17 @@ def duration_ms(duration: Duration | datetime.timedelta, *, at_least: int = 1) -
     """In milliseconds.
 
     Raises:
-        ConfigError: not a duration, or too short.
+        ConfigError: not a duration, too short, or with a part of a millisecond.
     """
     if isinstance(duration, datetime.timedelta):
-        ms = duration // datetime.timedelta(milliseconds=1)
+        ms = duration / datetime.timedelta(milliseconds=1)
     elif isinstance(duration, Duration):
-        ms = int(duration.value)
+        ms = duration.value
     else:
         raise ConfigError(f"a window's length or slide must be a Count, a Duration or a timedelta, not {duration!r}")
-    if ms < at_least:
-        raise ConfigError(f"a duration must be at least {at_least} ms, not {duration!r}")
-    return ms
+    if ms < at_least or ms != int(ms):
+        raise ConfigError(f"a duration must be at least {at_least} ms, and of whole ones, not {duration!r}")
+    return int(ms)
 
 
 def _field_reader(name: str) -> Callable[[Tuple], Any]:
