@@ -101,6 +101,7 @@ def submit(
             # A cluster that does not answer is said before anything is stored: what it was asked could not be undone.
             heron_scheduler.containers(launch)
         check_reachable(launch)
+        _warn_of_logs(launch)
         on_step("storing the package")
         launch = _store(submission, home, secrets, undo)
         on_step("writing the plan")
@@ -200,6 +201,19 @@ def _check_free(state: StateManager, launch: Launch) -> None:
             f"{launch.dir} exists, but the state manager knows no topology {launch.topology}: "
             f"`heron kill {launch.cluster}/{launch.role}/{launch.environ} {launch.topology}` removes what is left of it"
         )
+
+
+def _warn_of_logs(launch: Launch) -> None:
+    """Say now that logs cannot be stored: later only those logs would say it."""
+    if not (uri := launch.config.logging.upload_uri):
+        return
+    # Here, because few topologies have their logs stored.
+    from heronpy.shell.stored import stored_containers
+
+    try:
+        stored_containers(uri, launch.topology, launch.topology_id)
+    except HeronError as e:
+        log.warning("logs of %s cannot be kept where heron.logs.upload.uri says: %s", launch.topology, e)
 
 
 def _store(submission: Submission, home: Path, secrets: Mapping[str, str], undo: contextlib.ExitStack) -> Launch:

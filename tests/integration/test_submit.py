@@ -128,6 +128,18 @@ def test_a_place_for_checkpoints_that_does_not_answer_is_refused_and_nothing_is_
     assert [*home.rglob("launch.json")] == []
 
 
+def test_a_place_for_logs_that_does_not_answer_is_warned_of(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in S3Server.credentials.items():
+        monkeypatch.setenv(name, value)
+    place = f"s3://bucket/x?endpoint=http://127.0.0.1:{free_port()}&region=r"
+    submit(definition(), home=home, properties={"heron.logs.upload.uri": place})
+    (warned,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned.startswith("logs of words cannot be kept where heron.logs.upload.uri says: s3://bucket/x")
+    assert "\n" not in warned
+
+
 def test_what_cannot_be_effectively_once_is_refused_though_the_mode_comes_with_the_command(home: Path) -> None:
     functional, plain = TopologyBuilder("Functional"), TopologyBuilder("Plain")
     builder = Builder()
