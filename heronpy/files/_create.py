@@ -28,8 +28,8 @@ def create_file(path: str | Path, data: bytes, *, mode: int = 0o666) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
+    fd = outrace_removal(begin)
     try:
-        fd = outrace_removal(begin)
         with os.fdopen(fd, "wb") as f:
             f.write(data)
             f.flush()

@@ -27,8 +27,10 @@ def outrace_removal(make: Callable[[], T]) -> T:
 
     Raises:
         FileNotFoundError: something is missing for good.
+        FileExistsError: a file is in the way, or `make` does not make what is there.
     """
     for _ in range(_ATTEMPTS_MAX - 1):
-        with contextlib.suppress(FileNotFoundError):
+        # The latter from `mkdir(exist_ok=True)`, where what was there is gone when it looks what that is.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
             return make()
     return make()

@@ -60,8 +60,8 @@ def replacing(
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(temporary, flags, 0o666 if mode is None else mode)
 
+    fd = outrace_removal(begin)
     try:
-        fd = outrace_removal(begin)
         with os.fdopen(fd, "wb") as f:
             if mode is not None:
                 os.fchmod(fd, mode)  # the umask must not take away what was asked for

@@ -92,6 +92,13 @@ def test_what_is_missing_for_good_is_said(tmp_path: Path) -> None:
         outrace_removal(lambda: (tmp_path / "nowhere" / "a").mkdir())
 
 
+@pytest.mark.parametrize("write", [replace_file, create_file])
+def test_a_file_in_the_way_of_a_directory_is_an_error(tmp_path: Path, write: Callable[[Path, bytes], object]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "file" / "below", b"whole")
+
+
 def test_only_the_place_of_a_topology_goes_with_its_directory(tmp_path: Path) -> None:
     container = tmp_path / "work" / "words-1" / "2"
     container.mkdir(parents=True)
