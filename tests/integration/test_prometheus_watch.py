@@ -35,7 +35,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_tried_again(
     finally:
         command.kill()
     first = errors.read_text().splitlines()[0]
-    assert first == f"heron: {file.with_suffix('.ca.pem')} cannot be written: Not a directory; trying again"
+    assert first == f"heron: {file.with_suffix('.ca.pem')} cannot be written: File exists; trying again"
 
 
 def _equal(found: object, expected: object) -> None:
