@@ -18,6 +18,7 @@ export class Actions {
     this.buttons = Object.fromEntries(Object.entries(ACTIONS).map(([name, { label, bad }]) =>
       [name, h("button", { type: "button", class: bad ? "danger" : null, "data-action": name, onclick: () => this.#ask(name) }, label)]));
     this.element = h("div", { class: "buttons", id: "actions", role: "group", "aria-label": "Actions", hidden: true }, Object.values(this.buttons));
+    this.buttons.activate.hidden = this.buttons.deactivate.hidden = true; // until its state is known
     this.asked = false;
     connection.listen(() => this.#permit(), signal); // signed in, or the Tracker is back
     this.#permit();
