@@ -206,6 +206,9 @@ def _guarded_upload(handler: Any, admit: Callable[[_Context], Awaitable[None]]) 
 def _guarded_stream(handler: Any, admit: Callable[[_Context], Awaitable[None]]) -> Any:
     async def serve(requests: Any, context: _Context) -> None:
         await admit(context)
+        # A handler would send it with its first message: where that is cancelled, gRPC forgets it, sends it again with
+        # the status, which is refused, and the stream never ends.
+        await context.send_initial_metadata(())
         await handler.stream_stream(requests, context)
 
     return grpc.stream_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
