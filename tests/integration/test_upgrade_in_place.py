@@ -89,6 +89,7 @@ def wait_refused(launch: Launch, name: str) -> None:
     eventually_sync(check, within_s=120.0)
 
 
+@pytest.mark.long
 def test_a_topology_is_seen_and_killed_and_nothing_of_it_is_started_by_another_release(
     installation: Installation,
 ) -> None:
