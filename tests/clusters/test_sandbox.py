@@ -168,7 +168,8 @@ subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"], start_new_session=True
     daemons %= tmp_path
     with pytest.raises(UserCodeError) if end else contextlib.nullcontext():
         run({"main.py": TOPOLOGY + daemons + end}, seconds=5.0 if "sleep" in end else 60.0)
-    assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env] == []
+    here = str(tmp_path / "scratch")
+    assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env and here in env["HOME"]] == []
     assert list(find_by_environment({"LEFT_BY": str(tmp_path)})) == []
 
 

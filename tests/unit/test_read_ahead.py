@@ -544,10 +544,12 @@ async def test_what_cannot_be_read_is_done_with(error: Exception) -> None:
 
 
 async def test_what_nobody_restores_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heronpy.instance._reading_ahead.KEPT_S", 0.05)
     async with instance(Store()) as (reading, said):
         reading.order(order(1, 0, 1))
-        await until(said, 1, 0)
+        await until(said, 1)
+        monkeypatch.setattr("heronpy.instance._reading_ahead.KEPT_S", 0.05)
+        reading.order(order(1, 0, 1))
+        await until(said, 1, 1, 0)
         assert reading.take() is None
 
 
