@@ -32,6 +32,7 @@ _JAVA = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "-Djava.net.preferIPv4Stack=true",
 )
+_NAMENODE, _DATANODE = "namenode.NameNode", "datanode.DataNode"
 _START_S = 240.0
 _POLL_S = 0.1
 _COMMAND_S = 120.0
@@ -79,7 +80,8 @@ class HdfsCluster:
         """Describe it; all its files are in a directory, which is made."""
         self.directory = directory
         self._ports = {name: free_port() for name in ("rpc", "web", "data", "dataweb", "dataipc")}
-        self._processes: list[ServerProcess] = []
+        self._processes: dict[str, ServerProcess] = {}
+        """By what Hadoop calls them."""
 
     def url(self, path: str) -> str:
         """hdfs://…, as `open_storage` takes it; one copy of each block."""
@@ -103,9 +105,8 @@ class HdfsCluster:
         try:
             self._configure()
             self._run_namenode("-format", "-nonInteractive")
-            for daemon in ("namenode.NameNode", "datanode.DataNode"):
-                output = self.directory / f"{daemon.partition('.')[0]}.log"
-                self._processes.append(ServerProcess(self._command(daemon), output))
+            for daemon in (_NAMENODE, _DATANODE):
+                self._start(daemon)
             self._wait()
         except BaseException:
             self.__exit__()
@@ -113,18 +114,31 @@ class HdfsCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             process.kill()
+
+    def kill_namenode(self) -> None:
+        """SIGKILL the NameNode: nothing can be opened any more. What it has answered is on disk."""
+        self._processes[_NAMENODE].kill()
+
+    def start_namenode(self) -> None:
+        """Start it again, and wait until the DataNode has found it."""
+        self._start(_NAMENODE)
+        self._wait()
 
     @property
     def _conf(self) -> Path:
         return self.directory / "conf"
 
+    def _start(self, daemon: str) -> None:
+        output = self.directory / f"{daemon.partition('.')[0]}.log"
+        self._processes[daemon] = ServerProcess(self._command(daemon), output)
+
     def _command(self, daemon: str) -> list[str]:
         return [*_JAVA, "-cp", f"{self._conf}:{hdfs_jars()}/*", f"org.apache.hadoop.hdfs.server.{daemon}"]
 
     def _run_namenode(self, *options: str) -> None:
-        command = [*self._command("namenode.NameNode"), *options]
+        command = [*self._command(_NAMENODE), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
         if done.returncode:
             raise RuntimeError(f"HDFS cannot be made: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -155,7 +169,7 @@ class HdfsCluster:
     def _wait(self) -> None:
         deadline_s = time.monotonic() + _START_S
         while time.monotonic() < deadline_s:
-            for process in self._processes:
+            for process in self._processes.values():
                 if not process.running():
                     raise RuntimeError(f"HDFS ended while it started:\n{process.tail(20)}")
             try:
@@ -166,7 +180,7 @@ class HdfsCluster:
             if state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational":
                 return
             time.sleep(_POLL_S)
-        raise RuntimeError(f"HDFS did not serve within {_START_S:g} s:\n{self._processes[0].tail()}")
+        raise RuntimeError(f"HDFS did not serve within {_START_S:g} s:\n{self._processes[_NAMENODE].tail()}")
 
     def _state(self) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self._ports['web']}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"

@@ -1,4 +1,4 @@
-"""A Kubernetes control plane, which tests share, each with a namespace of its own, and a ZooKeeper for each file."""
+"""A Kubernetes control plane and an HDFS, which tests share, and a ZooKeeper for each file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from heronpy.testing import eventually_sync
+from heronpy.testing.hdfs import HdfsCluster, hdfs_missing
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 
@@ -26,6 +27,17 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperSer
         pytest.skip(missing)
     with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    """One for all, as a process loads libhdfs once; what processes need that are to reach it is in the environment."""
+    if (missing := hdfs_missing()) is not None:
+        pytest.skip(missing)
+    with HdfsCluster(tmp_path_factory.mktemp("hdfs")) as cluster, pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.env.items():
+            patch.setenv(name, value)
+        yield cluster
 
 
 @pytest.fixture

@@ -32,14 +32,6 @@ ROWS = [(f"w{i % 7} w{i % 3}", i * 100, f"id-{i}") for i in range(300)]
 END_MS = 30_000
 
 
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
-    with HdfsCluster(tmp_path_factory.mktemp("hdfs")) as cluster, pytest.MonkeyPatch.context() as patch:
-        for name, value in cluster.env.items():  # Spark's workers have it from here
-            patch.setenv(name, value)
-        yield cluster
-
-
 @pytest.fixture
 def place(hdfs: HdfsCluster) -> Location:
     return location("it", hdfs.url("jobs")) / str(next(_NUMBERS))

@@ -1,10 +1,8 @@
-"""Packages in S3 and HDFS: the kit against real servers, where there are some."""
+"""Packages in S3: the kit against a real server, where there is one. In HDFS: tests/clusters/test_hdfs_storages.py."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from heronpy.testing.servers import S3Server, s3_missing
 from heronpy.testing.uploader_kit import UploaderKit
 from heronpy.uploader import PackageRef, Uploader, fetch, open_uploader
 
-HDFS = os.environ.get("HERON_TEST_HDFS_URL", "")
 _NUMBERS = itertools.count()
 
 
@@ -56,17 +53,3 @@ class TestS3Uploader(UploaderKit):
         ref = PackageRef("s3://b/" + "0" * 64 + ".0.tar.gz?endpoint=http://127.0.0.1:1&region=x", "0" * 64, 1)
         with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
             fetch(ref, tmp_path / "out")
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not HDFS, reason="no HDFS: set HERON_TEST_HDFS_URL to hdfs://host:port")
-class TestHdfsUploader(UploaderKit):
-    @pytest.fixture
-    def uploader(self) -> Iterator[Uploader]:
-        url = f"{HDFS}/heron-test-{secrets.token_hex(8)}?replication=1"
-        with open_uploader(url) as uploader:
-            yield uploader
-
-    @pytest.fixture
-    def damage(self) -> Callable[[PackageRef, bytes], None]:
-        return overwrite
