@@ -75,6 +75,7 @@ def test_updates_of_a_thousand_instances_do_not_hold_the_page_up(large: tuple[Se
     assert longest < 500
 
 
+@pytest.mark.long
 def test_long_tables_show_more_when_asked_and_find_everything(large: tuple[Served, str], opened: Open) -> None:
     served, worst = large
     page = opened(served.url).goto(f"{AT}/component/count")

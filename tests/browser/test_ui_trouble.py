@@ -173,6 +173,7 @@ def test_behind_a_proxy_that_wants_a_password_the_browser_goes_on_giving_it(
     one.excuse("401", "503", "net::ERR")
 
 
+@pytest.mark.long
 def test_without_topologies_it_says_how_to_submit_one(tmp_path: Path, opened: Open) -> None:
     served = Served(tmp_path)
     try:
@@ -257,6 +258,7 @@ def test_what_does_not_exist_is_said_to_be_missing(
     one.excuse("404")
 
 
+@pytest.mark.long
 def test_a_topology_that_is_killed_leaves_what_was_known_of_it(
     tracker: Served, cluster: LocalCluster, opened: Open
 ) -> None:

@@ -232,6 +232,7 @@ class TestSqliteWithDeadLetters(SqlTables):
         "test_a_race_between_two_commits_once",
         "test_another_number_of_tasks_commits_it",
         "test_tasks_that_are_no_more_are_fenced_too",
+        "test_the_output_is_exact_wherever_the_process_is_killed",
         "test_what_older_writers_left_is_removed",
     )
 

@@ -40,6 +40,8 @@ class FileKit(TransactionalSinkKit):
 
 
 class TestJsonLinesSink(FileKit):
+    kills_max = 12
+
     @pytest.fixture
     def sink(self, path: Path) -> Sink:
         return JsonLinesSink(path)

@@ -35,6 +35,7 @@ def test_an_endless_loop_in_user_code_is_ended_with_its_stacks_in_the_log_and_no
         assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 1
 
 
+@pytest.mark.long
 def test_a_long_call_of_user_code_is_left_alone_within_the_limit_of_its_component(tmp_path: Path) -> None:
     """Longer than the timeout of heartbeats; then a batch that takes longer than the limit, in short calls."""
     with LocalCluster(FAST) as cluster:

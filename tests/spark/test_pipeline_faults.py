@@ -132,7 +132,12 @@ run({{job}}, master="local[1]", until_ms={END_MS}, conf={{conf}})
 @pytest.mark.parametrize(
     ("key", "value", "error"),
     [
-        ("spark.scheduler.mode", "odd", "ConfigError: Spark does not start on local[1]: "),
+        pytest.param(
+            "spark.scheduler.mode",
+            "odd",
+            "ConfigError: Spark does not start on local[1]: ",
+            marks=pytest.mark.long,
+        ),
         (
             "spark.driver.memory",
             "odd",

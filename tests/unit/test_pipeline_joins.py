@@ -23,7 +23,7 @@ from heronpy.streamlet.graph import JoinNode, JoinType
 pytest.importorskip("pyarrow")
 
 MIB = 1024 * 1024
-HOT, ROW_BYTES, WINDOWS, OF_WINDOW = "hot", 16_384, 8, 2_000
+HOT, ROW_BYTES, WINDOWS, OF_WINDOW = "hot", 16_384, 4, 2_000
 LIMIT_BYTES = 64 * MIB
 WINDOW_S = 10
 
@@ -115,6 +115,6 @@ def test_a_key_with_more_on_both_sides_than_memory_is_joined_within_the_bound(tm
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     before_kib, most_kib = map(int, done.stdout.split())
-    # Each side has 260 MB. What is held beside the limit is a pass's blocks, and what the allocator keeps.
+    # Each side has 130 MB. What is held beside the limit is a pass's blocks, and what the allocator keeps.
     assert most_kib * 1024 < max(before_kib * 1024, LIMIT_BYTES) + 64 * MIB
     assert [*tmp_path.iterdir()] == []
