@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import threading
@@ -35,14 +36,18 @@ class Expected:
         self.sums: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self.keys: dict[str, int] = defaultdict(int)
 
-    def extend(self, count: int) -> None:
+    def extend(self, count: int) -> set[str]:
+        """So many more numbers; the windows and timers that they change."""
+        changed = set()
         for number in range(self.count, self.count + count):
             key, start = f"key-{number % KEYS}", number - number % WINDOW
             self.keys[f"count {key}"] += 1
             for what, total in ((f"window {start}", number), (f"timer {key} {start + WINDOW}", 0)):
                 n, sum_ = self.sums[what]
                 self.sums[what] = n + 1, sum_ + total
+                changed.add(what)
         self.count += count
+        return changed
 
     def is_complete(self, what: str) -> bool:
         """Whether the watermark must have passed it: every task has had one of the last numbers."""
@@ -59,6 +64,12 @@ class Place:
         self.rows = 0
         self._counts: dict[str, set[int]] = defaultdict(set)
         self._sums: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._open: set[str] = set()
+        """Windows and timers that had not all when last looked at. More than all is an error when it comes."""
+
+    def expect(self, changed: Iterable[str]) -> None:
+        """Know of windows and timers that are to have more."""
+        self._open.update(what for what in changed if self._timers or not what.startswith("timer"))
 
     def add(self, rows: Iterable[Row]) -> None:
         """Raises TooMuch if one of them is there already, or nothing makes it."""
@@ -77,10 +88,8 @@ class Place:
     def missing(self) -> list[str]:
         """What has not come yet."""
         counts = [what for what, count in self._expected.keys.items() if len(self._counts[what]) < count]
-        sums = [what for what, wanted in self._expected.sums.items() if self._sums[what] != wanted]
-        if not self._timers:
-            sums = [what for what in sums if not what.startswith("timer")]
-        return counts + [what for what in sums if self._expected.is_complete(what)]
+        self._open = {what for what in self._open if self._sums[what] != self._expected.sums[what]}
+        return counts + [what for what in self._open if self._expected.is_complete(what)]
 
 
 class Results:
@@ -96,7 +105,10 @@ class Results:
         self.dir, self.out = directory, disk / "out"
         self.database = disk / "results.db"
         self.expected = Expected()
-        self._read: dict[Path, str] = {}
+        self._read: dict[Path, tuple[int, ...]] = {}
+        """What the files looked like when they were read."""
+        self._digests: dict[Path, bytes] = {}
+        self._last_id = 0
         self._files, self._table = Place("files", self.expected), Place("table", self.expected)
         self._streamlet = Place("streamlet", self.expected, timers=False)
         self._places = {self.out: self._files}
@@ -114,7 +126,9 @@ class Results:
     def append(self, count: int) -> None:
         """So many more numbers, in turn in one of the files each."""
         first = self.expected.count
-        self.expected.extend(count)
+        changed = self.expected.extend(count)
+        for place in (self._files, self._table, self._streamlet):
+            place.expect(changed)
         for number in range(FILES):
             lines = [f"{n}\n" for n in range(first, first + count) if n % FILES == number]
             with (self.dir / "in" / f"{number}.txt").open("a") as f:
@@ -132,14 +146,19 @@ class Results:
         if gone := self._read.keys() - now:
             raise TooMuch(f"committed files are gone: {sorted(gone)}")
         for file in now - self._read.keys():
-            self._read[file] = text = file.read_text()
-            rows = map(json.loads, text.splitlines())
+            self._read[file], data = look_of(file), file.read_bytes()
+            self._digests[file] = digest_of(data)
+            rows = map(json.loads, data.splitlines())
             self._places[file.parent].add((row["what"], row["n"], row["total"]) for row in rows)
         with closing(sqlite3.connect(self.database, timeout=30)) as db:
-            seen = self._table.rows
-            self._table.add(
-                db.execute(f"SELECT what, n, total FROM {TABLE} ORDER BY id LIMIT -1 OFFSET {seen}").fetchall()
-            )
+            new = db.execute(
+                f"SELECT id, what, n, total FROM {TABLE} WHERE id > {self._last_id} ORDER BY id"
+            ).fetchall()
+            self._last_id = new[-1][0] if new else self._last_id
+            self._table.add(row[1:] for row in new)
+            rows = db.execute(f"SELECT count(*) FROM {TABLE} WHERE id <= {self._last_id}").fetchone()[0]
+            if rows != self._table.rows:
+                raise TooMuch(f"table: {rows} rows, of which {self._table.rows} were read when they came")
         for key, n in self.view().items():
             if n > (wanted := self.expected.keys[f"count {key}"]):
                 raise TooMuch(f"view: {key} is {n}, and should be {wanted}")
@@ -176,8 +195,23 @@ class Results:
             assert view == self.expected.keys, "the view has not all yet"
 
         eventually_sync(check, within_s=within_s)
-        changed = [file for file, text in self._read.items() if file.read_text() != text]
+        changed = [file for file, look in self._read.items() if look_of(file) != look]
         assert not changed, f"committed files have changed: {changed}"
+
+    def check_files(self) -> None:
+        """See that all files are what they were when they came."""
+        changed = [file for file, digest in self._digests.items() if digest_of(file.read_bytes()) != digest]
+        assert not changed, f"committed files have changed: {changed}"
+
+
+def look_of(file: Path) -> tuple[int, ...]:
+    """What changes when a file is written or replaced."""
+    stat = file.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def digest_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def paced(results: Results) -> tuple[threading.Thread, threading.Event]:

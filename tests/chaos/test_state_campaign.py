@@ -184,6 +184,7 @@ def test_a_campaign_of_faults_leaves_every_result_exact(tmp_path: Path) -> None:
                 for number in range(1, faults + 1):
                     campaign.strike(number)
                     made_good += 1
+                results.check_files()
             finally:
                 figures.append(FIGURES, seed=scene.seed, numbers=results.expected.count, failed=made_good < faults)
                 print(f"{made_good} faults made good, {results.expected.count} numbers", flush=True)
