@@ -67,6 +67,7 @@ def two_reductions(*, swapped: bool) -> TopologyBuilder:
     return topology
 
 
+@pytest.mark.long
 def test_a_program_with_swapped_operators_does_not_begin_with_what_a_running_one_has_saved(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     with LocalCluster(FAST) as cluster:
