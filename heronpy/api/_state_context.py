@@ -61,7 +61,8 @@ class StateContext:
         Args:
             name: Of the state.
             default: What a missing key reads as, or a function that makes it; without one it is a KeyError.
-            ttl_s: How long a key lives after it was written; a mutable value, also after it was read.
+            ttl_s: How long a key lives after it was written, also by changing its value in place; of a mutable value
+                up to a tenth longer.
             max_keys: How many keys this task keeps: those that were used last.
             codec: As above, and so are version and migrate.
             version: As above.

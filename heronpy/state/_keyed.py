@@ -14,10 +14,13 @@ from heronpy.state._immutable import ATOMS, immutable
 from heronpy.state._key_bytes import check_lasting
 from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
-from heronpy.state._schema import Schema
+from heronpy.state._schema import CODECS, Schema
 from heronpy.state._tracked import Tracked
 
 _EXPIRED_AT_ONCE = 2
+_UNSEEN_PART = 10
+_Seen = tuple[int, int | None]
+"""When a mutable value was written, and its digest since then, if that is known."""
 _PRESENT = ATOMS - {type(None)}  # what `dict.get` returns for keys that are there
 
 
@@ -88,13 +91,31 @@ _InPlace.__name__ = KeyedState.__name__
 class BoundedKeyedState(KeyedState):
     """State by key that forgets: what was not written for a time, and what was not used for the longest time.
 
-    With `ttl_s` a key is gone when its last write is so long ago. With `max_keys` a new key takes the place of the one
-    that was neither read nor written for the longest time. What is forgotten is deleted from checkpoints, too. Times of
-    writes are in the checkpoint, the order of reads is not: after a restore, keys were last used when they were last
-    written. Expired keys are removed two at a time by writes, and all of them by `expire`.
+    With `ttl_s` a key is gone when its last write is so long ago. A reader may change a mutable value in place, without
+    the state knowing: so its digest is kept from when it was last known to be written, and compared at the next
+    checkpoint, which has its bytes anyway, and before it is forgotten. If it differs, the value was written when it was
+    last read. Where there is no digest yet, one is taken when the value is read later than a tenth of the time after it
+    was written; until then reading counts as writing. So a key is never forgotten early, and at most a tenth of its
+    time too late.
+
+    With `max_keys` a new key takes the place of the one that was neither read nor written for the longest time. What is
+    forgotten is deleted from checkpoints, too. Times of writes are in the checkpoint, the order of reads is not: after
+    a restore, keys were last used when they were last written. Expired keys are removed two at a time by writes, and
+    all of them by `expire`.
     """
 
-    __slots__ = ("_at_marker", "_clock_ms", "_max_keys", "_now_ms", "_ttl_ms", "_used", "_written")
+    __slots__ = (
+        "_at_marker",
+        "_clock_ms",
+        "_max_keys",
+        "_now_ms",
+        "_seen",
+        "_seen_since_ms",
+        "_stored_ms",
+        "_touched",
+        "_ttl_ms",
+        "_used",
+    )
 
     def __init__(
         self,
@@ -129,17 +150,26 @@ class BoundedKeyedState(KeyedState):
         self._ttl_ms = None if ttl_s is None else max(1, int(ttl_s * 1000))
         self._max_keys = max_keys
         # A plain dict takes longer to find its first key the more have been deleted before it.
-        self._written: OrderedDict[Any, int] = OrderedDict()  # in the order of writes
+        self._touched: OrderedDict[Any, int] = OrderedDict()
+        """When each was written or, if it is mutable, read, in that order."""
+        self._seen: dict[Any, _Seen] = {}
+        """Of mutable values that were read or saved since they were written; only with a time to live."""
+        self._seen_since_ms = 0
+        """None of these was written before."""
+        self._stored_ms = 0
+        """The time of what was written until then, and has no digest, may have been raised by a read already: before a
+        restore, say. It must not be once more."""
         self._used: OrderedDict[Any, None] = OrderedDict()  # in the order of uses; only with max_keys
-        self._at_marker: dict[Any, int] = {}  # times of what was written or deleted since, while that is being written
+        self._at_marker: dict[Any, tuple[int, _Seen | None]] = {}
+        """The same of what was touched or deleted since the marker, while its checkpoint is being written."""
 
     def __getitem__(self, key: Any) -> Any:
         self._forget_if_expired(key)
-        if key not in self._written:
+        if key not in self._touched:
             return self._missing(key)
         value = super().__getitem__(key)
         if not immutable(value):
-            self._wrote(key)
+            self._handed_out(key, value)
         if self._max_keys is not None:
             self._use(key)
         return value
@@ -169,7 +199,7 @@ class BoundedKeyedState(KeyedState):
     def __iter__(self) -> Iterator[Any]:
         # A list: what happens in the loop may remove other keys, which a dict does not allow while it is iterated.
         self.expire()
-        return iter(list(self._written))
+        return iter(list(self._touched))
 
     def __len__(self) -> int:
         self.expire()
@@ -187,33 +217,42 @@ class BoundedKeyedState(KeyedState):
             return 0
         expired: list[Any] = []
         before = self._now() - self._ttl_ms
-        for key, written_ms in self._written.items():
+        for key, written_ms in self._touched.items():
             if written_ms > before or len(expired) == at_most:
                 break
             expired.append(key)
         for key in expired:
             self._forget(key)
+        if at_most is None and self._seen and self._seen_since_ms <= before:
+            for key in [key for key, seen in self._seen.items() if seen[0] <= before]:
+                if not self._was_changed(key):
+                    self._forget(key)
+                    expired.append(key)
+            self._seen_since_ms = min((written_ms for written_ms, _ in self._seen.values()), default=0)
         return len(expired)
 
     def load(self, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
         super().load(data, stamps)
-        self._written = OrderedDict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
+        self._touched = OrderedDict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
         # Before there were bounds no time was noted down; such keys were written now.
-        self._now_ms = max(self._written.values(), default=0)
+        self._now_ms = max(self._touched.values(), default=0)
         now_ms = self._now()
-        for key in [key for key, written_ms in self._written.items() if written_ms == 0]:
-            del self._written[key]
-            self._written[key] = now_ms
+        for key in [key for key, written_ms in self._touched.items() if written_ms == 0]:
+            del self._touched[key]
+            self._touched[key] = now_ms
+        self._stored_ms = now_ms
         if self._max_keys is not None:
-            self._used = OrderedDict.fromkeys(self._written)
+            self._used = OrderedDict.fromkeys(self._touched)
             self._evict()
 
     def check_invariants(self) -> None:
         super().check_invariants()
-        assert self._written.keys() == self.copy().keys()
-        assert self._max_keys is None or self._used.keys() == self._written.keys()
-        assert self._max_keys is None or len(self._written) <= self._max_keys
-        assert list(self._written.values()) == sorted(self._written.values())
+        assert self._touched.keys() == self.copy().keys()
+        assert self._max_keys is None or self._used.keys() == self._touched.keys()
+        assert self._max_keys is None or len(self._touched) <= self._max_keys
+        assert list(self._touched.values()) == sorted(self._touched.values())
+        assert self._seen.keys() <= self._touched.keys()
+        assert all(self._seen_since_ms <= ms <= self._touched[key] for key, (ms, _) in self._seen.items())
 
     def _set_in_place(self, in_place: bool) -> bool:
         return False
@@ -222,21 +261,73 @@ class BoundedKeyedState(KeyedState):
         self._at_marker = {}
         super().begin(writer, position, base=base, at_once=at_once)
 
-    def _stamp(self, key: Any) -> int:
-        return self._at_marker.get(key) or self._written.get(key, 0)
+    def _stamp(self, key: Any, mutable: bytes | None = None) -> int:
+        before = self._at_marker.get(key)
+        touched_ms, seen = before or (self._touched.get(key, 0), self._seen.get(key))
+        if mutable is None or self._ttl_ms is None:
+            return touched_ms
+        digest = hash(mutable)
+        written_ms = seen[0] if seen is not None and seen[1] == digest else touched_ms
+        if before is None:
+            self._note(key, written_ms, digest)
+        return written_ms
 
     def _now(self) -> int:
         self._now_ms = max(self._now_ms, self._clock_ms())
         return self._now_ms
 
     def _wrote(self, key: Any) -> None:
-        self._drop_time(key)
-        self._written[key] = self._now()
+        self._drop_times(key)
+        self._touched[key] = self._now()
 
-    def _drop_time(self, key: Any) -> None:
-        written_ms = self._written.pop(key, 0)
+    def _handed_out(self, key: Any, value: Any) -> None:
+        """A mutable value is about to be given to somebody who may change it."""
+        touched_ms = self._touched.get(key)
+        if touched_ms is None:
+            touched_ms = self._cold_ms(key)
+        seen = self._seen.get(key)
         if self._owed is not None:
-            self._at_marker.setdefault(key, written_ms)
+            self._at_marker.setdefault(key, (touched_ms, seen))
+        self._touched[key] = now_ms = self._now()
+        self._touched.move_to_end(key)
+        if self._ttl_ms is None or (seen is not None and seen[1] is not None):
+            return
+        written_ms = touched_ms if seen is None else seen[0]
+        if written_ms <= self._stored_ms or now_ms - written_ms > self._ttl_ms // _UNSEEN_PART:
+            self._note(key, touched_ms, self._digest(value))
+        elif seen is None:
+            self._note(key, written_ms, None)
+
+    def _cold_ms(self, key: Any) -> int:
+        """When a key was written that was not in memory until now."""
+        raise NotImplementedError
+
+    def _note(self, key: Any, written_ms: int, digest: int | None) -> None:
+        self._seen_since_ms = min(self._seen_since_ms, written_ms) if self._seen else written_ms
+        self._seen[key] = written_ms, digest
+
+    def _digest(self, value: Any) -> int | None:
+        """None: it cannot be saved, which a checkpoint will say."""
+        try:
+            return hash(CODECS[self.schema.codec].encode(value))
+        except BaseException:  # the user's __reduce__ raises whatever it likes
+            return None
+
+    def _was_changed(self, key: Any) -> bool:
+        """Whether a mutable value whose time is over was written since, in place, and its time is not over then."""
+        touched_ms, seen = self._touched[key], self._seen[key][1]
+        digest = self._digest(self._look_at(key))
+        if digest is not None and digest == seen:
+            return False
+        self._note(key, touched_ms, digest)
+        assert self._ttl_ms is not None
+        return touched_ms > self._now() - self._ttl_ms
+
+    def _drop_times(self, key: Any) -> None:
+        touched_ms = self._touched.pop(key, 0)
+        seen = self._seen.pop(key, None) if self._seen else None
+        if self._owed is not None:
+            self._at_marker.setdefault(key, (touched_ms, seen))
 
     def _use(self, key: Any) -> None:
         self._used.pop(key, None)
@@ -244,19 +335,26 @@ class BoundedKeyedState(KeyedState):
 
     def _evict(self) -> None:
         assert self._max_keys is not None
-        while len(self._written) > self._max_keys:
+        while len(self._touched) > self._max_keys:
             self._forget(next(iter(self._used)))
 
     def _forget(self, key: Any) -> None:
         super().__delitem__(key)
-        self._drop_time(key)
+        self._drop_times(key)
         self._used.pop(key, None)
 
     def _forget_if_expired(self, key: Any) -> None:
-        if self._ttl_ms is not None:
-            written_ms = self._written.get(key)
-            if written_ms is not None and written_ms <= self._now() - self._ttl_ms:
-                self._forget(key)
+        if self._ttl_ms is None:
+            return
+        touched_ms = self._touched.get(key)
+        if touched_ms is None:
+            return
+        before = self._now() - self._ttl_ms
+        if touched_ms > before:
+            seen = self._seen.get(key) if self._seen else None
+            if seen is None or seen[0] > before or self._was_changed(key):
+                return
+        self._forget(key)
 
 
 class _Items(ItemsView[Any, Any]):

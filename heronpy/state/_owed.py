@@ -59,8 +59,9 @@ class Target:
     place: Place
     groups: Callable[[Sequence[Any]], Sequence[int]]
     """The key groups that keys are stored under."""
-    stamp: Callable[[Any], int] | None
-    """When the value of a key was written, as of the marker; None if that does not matter."""
+    stamp: Callable[..., int] | None
+    """`stamp(key)`: when the value of a key was written, as of the marker; None if that does not matter. Of a mutable
+    one `stamp(key, data)`, with what it is saved as."""
     read_back: set[type]
     """Types of which a value was written, and could be read back. The first of each is tried."""
     at_once: int = ENTRIES_AT_ONCE
@@ -273,13 +274,15 @@ class Owed:
         if self._failure is not None:
             return
         target = self._target
-        stamp = 0 if target.stamp is None else target.stamp(key)
         try:
             data = value if value is DELETED or _plain(value) else encoded(self._encode(value))
             if type(value) not in target.read_back:
                 self._read_back(value, data)
             stored = _stored_key(key)
             original = None if stored is key or comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
+            stamp = 0
+            if target.stamp is not None:
+                stamp = target.stamp(key) if data is value or immutable(value) else target.stamp(key, data.data)
             target.writer.add(target.position, group, (stored, original, data, stamp))
         except BaseException as e:  # the user's __reduce__ raises whatever it likes, also by sys.exit()
             self._fail(key, value, e)

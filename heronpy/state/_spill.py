@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from heronpy.errors import UnavailableError
 from heronpy.state._cold import ColdEntries, ColdFile
+from heronpy.state._immutable import immutable
 from heronpy.state._layers import Clock, Layer, Values
 from heronpy.state._owed import Written
 from heronpy.state._schema import Schema
@@ -32,6 +33,7 @@ _AT_ONCE = 256
 _SAMPLES = 2
 _SLOT_BYTES = 110  # of an entry in a dict, about
 _TIME_BYTES = 170  # in an ordered one, with its time
+_SEEN_BYTES = 200  # of a mutable one besides, with its digest
 _OBJECTS_MAX = 200
 _NEXT_DIRTY = 1.5
 
@@ -72,6 +74,7 @@ class Spill:
         """
         self.cold = ColdEntries(memory.file, schema, by_time=by_time)
         self._memory = memory
+        self._by_time = by_time
         self._name = schema.name
         self._slot_bytes = _SLOT_BYTES + (_TIME_BYTES if by_time else 0)
         self._entry_bytes = 0.0
@@ -106,7 +109,10 @@ class Spill:
     def look_at(self, items: Sequence[tuple[Any, Any]]) -> None:
         """Take some entries for what the others are like."""
         for key, value in items[:_SAMPLES]:
-            size = self._slot_bytes + size_of(key) + size_of(value.value if type(value) is Written else value)
+            value = value.value if type(value) is Written else value
+            size = self._slot_bytes + size_of(key) + size_of(value)
+            if self._by_time and not immutable(value):
+                size += _SEEN_BYTES
             self._entry_bytes += (size - self._entry_bytes) * (0.05 if self._entry_bytes else 1.0)
 
     def sunk(self, layer: Layer, base: Values, deadline_s: float, clock: Clock) -> bool:

@@ -72,14 +72,14 @@ class SpilledExpiringState(BoundedKeyedState):
         self._forget_if_expired(key)
         value = Tracked.__getitem__(self, key)
         if not immutable(value):
-            self._wrote(key)
+            self._handed_out(key, value)
         return value
 
     def __iter__(self) -> Iterator[Any]:
         self.expire()
         assert self._spill is not None
-        yield from list(self._written)
-        yield from (key for key in self._spill.cold if key not in self._written and self._is_below(key))
+        yield from list(self._touched)
+        yield from (key for key in self._spill.cold if key not in self._touched and self._is_below(key))
 
     def expire(self, at_most: int | None = None) -> int:
         expired = super().expire(at_most)
@@ -94,7 +94,7 @@ class SpilledExpiringState(BoundedKeyedState):
                 break  # meanwhile they are forgotten when they are looked for
             for key in keys:
                 expired += 1
-                if key not in self._written and self._is_below(key):
+                if key not in self._touched and self._is_below(key):
                     self._forget(key)
         return expired
 
@@ -104,20 +104,21 @@ class SpilledExpiringState(BoundedKeyedState):
         def stamped(gone: list[Any], stamps: dict[Any, int]) -> None:
             self._now_ms = max(self._now_ms, max(stamps.values(), default=0))
             for key in (*gone, *stamps):
-                self._written.pop(key, None)
+                self._touched.pop(key, None)
             for key, written_ms in stamps.items():
-                self._written[key] = written_ms or self._now()
+                self._touched[key] = written_ms or self._now()
+            self._stored_ms = self._now_ms
 
         _load(self, blocks, stamped)
-        self._written = OrderedDict(sorted(self._written.items(), key=lambda item: item[1]))
+        self._touched = OrderedDict(sorted(self._touched.items(), key=lambda item: item[1]))
 
     def check_invariants(self) -> None:
         Tracked.check_invariants(self)
-        assert self._written.keys() <= self.copy().keys()
-        assert list(self._written.values()) == sorted(self._written.values())
+        assert self._touched.keys() <= self.copy().keys()
+        assert list(self._touched.values()) == sorted(self._touched.values())
 
     def _forget_if_expired(self, key: Any) -> None:
-        if key in self._written:
+        if key in self._touched:
             super()._forget_if_expired(key)
             return
         assert self._spill is not None
@@ -126,14 +127,20 @@ class SpilledExpiringState(BoundedKeyedState):
         if written_ms is not None and written_ms <= self._now() - self._ttl_ms and self._is_below(key):
             self._forget(key)
 
+    def _cold_ms(self, key: Any) -> int:
+        assert self._spill is not None
+        return self._spill.cold.written_ms(key) or 0
+
     def _base_ms(self, key: Any) -> int:
         # The time is that of the newest value. Of an older one, it is not needed any more.
         if key in self._front or any(layer and key in layer[0] for layer in (self._layer, self._sinking)):
             return 0
-        return self._written.get(key, 0)
+        seen = self._seen.get(key)
+        return self._touched.get(key, 0) if seen is None else seen[0]
 
     def _evicted(self, key: Any) -> None:
-        del self._written[key]
+        self._stored_ms = max(self._stored_ms, self._touched.pop(key))
+        self._seen.pop(key, None)
 
 
 SpilledKeyedState.__name__ = KeyedState.__name__

@@ -213,8 +213,8 @@ class Tracked(DictLike):
         """Have writes go to the layer, or to the front again. Whether this kind of state can do so."""
         return False
 
-    _stamp: Callable[[Any], int] | None = None
-    """When the value of a key was written, as of the last marker; None if that does not matter."""
+    _stamp: Callable[..., int] | None = None
+    """As of `Target`; None if that does not matter."""
 
     # --- Below the front
 
@@ -235,6 +235,11 @@ class Tracked(DictLike):
             if value is not _ABSENT:
                 return value
         return _ABSENT
+
+    def _look_at(self, key: Any) -> Any:
+        """A value that is there, for somebody who does not change it."""
+        value = self._front[key] if key in self._front else self._find_below(key)
+        return value.value if type(value) is Written else value
 
     def _read_below(self, key: Any) -> Any:
         """A value for somebody who may change it if it is mutable."""
