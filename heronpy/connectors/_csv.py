@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._file_parts import FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern, why
-from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._part_splits import FileSource
 from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._text import check_encoding
 from heronpy.connectors.lines import LINE_BYTES_MAX, shown
@@ -30,7 +30,7 @@ class _Dialect:
     quotechar: str
 
 
-class CsvFile(PartSource):
+class CsvFile(FileSource):
     """The rows of CSV files, as dicts of text; without a header and `fields`, as lists of text.
 
     Quoted fields may contain newlines, so a file is read by one task. Blank lines are not records. The id of a row is

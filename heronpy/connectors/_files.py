@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 from heronpy.connectors._glob import matching
 from heronpy.connectors._stored_glob import below_store, matching_stored
-from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.files import ABSENT
 from heronpy.filesystem import Found, Location, UrlPath, files_of, location
 from heronpy.shown import message
@@ -139,6 +139,7 @@ class Files:
 
         Raises:
             NotFoundError: there is none.
+            ConfigError: the pattern is a directory.
             UnavailableError: there may be some, and a directory or a store cannot be listed now.
         """
         if self._glob:
@@ -151,6 +152,23 @@ class Files:
             raise NotFoundError(f"no file matches {self}")
         by_name = {file.name: file for file in found}
         return [by_name[name] for name in sorted(by_name)]
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a file that was found is certainly there no more: not if a directory or a store cannot say so."""
+        try:
+            if name.startswith("/"):
+                os.lstat(name)
+                return False
+            for pattern in self._patterns:
+                root = pattern.root if isinstance(pattern, UrlPath) else ""
+                base = root.partition("?")[0] + "/"
+                if root and name.startswith(base):
+                    files_of(pattern).stat(UrlPath(root, name.removeprefix(base)))
+        except ABSENT:
+            return True
+        except (OSError, HeronError):
+            pass
+        return False
 
 
 def rests(file: InputFile, time_ms: int) -> bool:
@@ -182,8 +200,8 @@ def _matching_stored(pattern: UrlPath) -> list[InputFile]:
     return [StoredFile.of(each) for each in found]
 
 
-def _is_directory(shown: str) -> NotFoundError:
-    return NotFoundError(f"{shown!r} is a directory: name its files, as with '/*'")
+def _is_directory(shown: str) -> ConfigError:
+    return ConfigError(f"{shown!r} is a directory: name its files, as with '/*'")
 
 
 def _of_list(place: Location) -> tuple[InputFile, bool]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from heronpy.connectors._files import Files, InputFile, Pattern, damage, rests, share_of
 from heronpy.connectors._optional import need
-from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._part_splits import FileSource
 from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._times import Span
 from heronpy.connectors.spi import Chunk, Split
@@ -17,7 +17,7 @@ _ROWS = 4096
 _LAST = 1 << 62
 
 
-class ParquetFile(PartSource):
+class ParquetFile(FileSource):
     """The rows of Parquet files, as dicts.
 
     The id of a row is `<path>:<row group>:<row in it>`; times and restarts are `TextFile`'s. A row group that cannot be

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from heronpy.connectors._files import Files
 from heronpy.connectors._parts import READ_S, Part, PartReader, Rows
 from heronpy.connectors._times import Span, extended, times_at
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader, SplitReader, StreamSplit
@@ -38,6 +39,15 @@ class PartSource(Source):
 
     def stream_splits(self) -> Mapping[str, StreamSplit]:
         return {part.key: PartSplit(part) for part in self.parts()}
+
+
+class FileSource(PartSource):
+    """A source whose parts are in files, and are called as `FilePart.key` is."""
+
+    _files: Files
+
+    def is_gone(self, split: str) -> bool:
+        return self._files.is_gone(split.rpartition(":")[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from heronpy.api.metrics import CountMetric
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
 from heronpy.connectors._source_times import SourceTimes
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
-from heronpy.connectors.split_set import SplitSet
+from heronpy.connectors.split_set import SplitSet, check_forgetting
 from heronpy.connectors.split_shares import PENDING_MAX, SplitShares
 from heronpy.errors import ConfigError, TupleError, UserCodeError
 from heronpy.files import local_path
@@ -61,6 +61,7 @@ class SourceSpout:
         directory: str | os.PathLike[str] | None = None,
         discover_every_s: float | None = None,
         idle_after_s: float = 60.0,
+        forget_after_s: float | None = None,
     ) -> None:
         """Describe the spout.
 
@@ -71,11 +72,18 @@ class SourceSpout:
             discover_every_s: Effectively once: how often to look for new splits, and for more in those that had ended;
                 None: as the source does, most of them only when the task begins.
             idle_after_s: A split without records for so long is idle: no watermark waits for it.
+            forget_after_s: With `discover_every_s`, of files: the position of one that has been gone for so long is
+                forgotten. If it is there again later, it is read again. None: positions are kept for ever.
+
+        Raises:
+            ConfigError: `forget_after_s` of another source, or of one that is not followed.
         """
+        check_forgetting(source, discover_every_s, forget_after_s)
         self.source = source
         self.directory = None if directory is None else local_path("the directory of positions", directory)
         self.discover_every_s = discover_every_s
         self.idle_after_s = idle_after_s
+        self.forget_after_s = forget_after_s
 
     def __repr__(self) -> str:
         return f"SourceSpout({self.source!r})"
@@ -158,6 +166,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 source_context,
                 discover_every_s=spout.discover_every_s or spout.source.discover_every_s,
                 idle_after_s=spout.idle_after_s,
+                forget_after_s=spout.forget_after_s,
             )
             context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
         else:

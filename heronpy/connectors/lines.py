@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._file_parts import BLOCK_BYTES, FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern
-from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._part_splits import FileSource
 from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors.spi import Split
 
@@ -109,7 +109,7 @@ def shown(raw: bytes) -> str:
     return text if len(raw) <= _SHOWN_BYTES else f"{text}… ({len(raw)} bytes)"
 
 
-class LineFiles(PartSource):
+class LineFiles(FileSource):
     """A source of files of lines, one format for all."""
 
     def __init__(self, pattern: Pattern, format: LineFormat) -> None:

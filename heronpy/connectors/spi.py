@@ -173,6 +173,13 @@ class Source(ABC):
         """
         raise ConfigError(f"{self!r} has no positions to go back to")
 
+    def is_gone(self, split: str) -> bool:
+        """Whether what a split was is certainly there no more, so that its position may be forgotten. If in doubt, not.
+
+        Asked only about splits that `stream_splits` has not had for a while.
+        """
+        return False
+
     def splits(self, target_bytes: int) -> Sequence[Split] | None:
         """The batch face: parts of about `target_bytes`, or None if it has none and must be archived.
 

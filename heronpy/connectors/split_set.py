@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors.spi import Record, Source, SourceContext, SplitReader, StreamSplit
+from heronpy.errors import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
     from heronpy.state import SplitState
+
+log = logging.getLogger(__name__)
+
+
+def check_forgetting(source: Source, discover_every_s: float | None, forget_after_s: float | None) -> None:
+    """Refuse to forget positions that never can be.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    if forget_after_s is None:
+        return
+    if type(source).is_gone is Source.is_gone:
+        raise ConfigError(f"forget_after_s is for sources of files, not for {source!r}")
+    if not discover_every_s or forget_after_s <= 0:
+        raise ConfigError(
+            f"forget_after_s={forget_after_s!r}: it must be more than 0, and needs discover_every_s to look for files"
+        )
 
 
 class SplitSet:
@@ -25,22 +45,27 @@ class SplitSet:
         *,
         discover_every_s: float | None,
         idle_after_s: float,
+        forget_after_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Find the splits.
 
         Args:
             source: What is read.
-            positions: Of its splits; only read here.
+            positions: Of its splits; read here, and forgotten.
             context: The task.
             discover_every_s: How often to look for new splits, and for more in those that had ended; None: never.
             idle_after_s: A split without records for so long is idle.
+            forget_after_s: For how long a split must have been gone for its position to be forgotten; None: for ever.
             clock: In seconds.
 
         Raises:
             HeronError: the source cannot be read; one line.
         """
         self._source = source
+        self._forget_after_s = forget_after_s
+        self._missing: dict[str, float] = {}
+        """Splits with a position that were not found, since when."""
         self._every_s = discover_every_s
         self._idle_after_s = idle_after_s
         self._positions = positions
@@ -145,7 +170,33 @@ class SplitSet:
     def _discover(self) -> None:
         self._discovered_s = self._clock()
         present = {name for name, _ in (*self._open, *self._ended, *self._waiting)}
-        for name, split in self._source.stream_splits().items():
+        try:
+            found = self._source.stream_splits()
+        except NotFoundError as e:
+            # Files that were read may all be gone, and more may come; another task may know some.
+            if self._every_s is None or self._source.interleaved:
+                raise
+            log.warning("%s; looking again every %g s", e, self._every_s)
+            return
+        for name, split in found.items():
             if self._positions.owns(name) and name not in present:
                 self._waiting.append((name, split))
                 self._last_s.setdefault(name, self._discovered_s)
+        if self._forget_after_s is not None:
+            self._forget(self._forget_after_s, present | found.keys())
+
+    def _forget(self, after_s: float, there: Collection[str]) -> None:
+        """Forget the positions of splits that have been gone for so long.
+
+        Their time begins anew with the process, and where none is found it does not go on: a failing directory or store
+        never lets it pass. A rollback brings a position back with the checkpoint that had it.
+        """
+        now_s = self._discovered_s
+        missing = [name for name in self._positions if name not in there]
+        self._missing = {name: self._missing.get(name, now_s) for name in missing}
+        gone = [name for name, since_s in self._missing.items() if now_s - since_s >= after_s]
+        for name in gone:
+            self._missing[name] = now_s
+            if self._source.is_gone(name):
+                del self._missing[name], self._positions[name]
+                self._last_s.pop(name, None)

@@ -153,6 +153,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             source_context,
             discover_every_s=node.discover_every_s or node.source.discover_every_s,
             idle_after_s=definition.idle_timeout_ms / 1000,
+            forget_after_s=node.forget_after_s,
         )
 
     def next_tuple(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import Source
+from heronpy.connectors.split_set import check_forgetting
 from heronpy.errors import TopologyError
 from heronpy.streamlet._generated import GeneratorSource, SupplierSource
 from heronpy.streamlet.config import Config
@@ -27,7 +28,11 @@ class Builder:
         return self._graph
 
     def new_source(
-        self, source: Source | Generator | Callable[[], Any], *, discover_every_s: float | None = None
+        self,
+        source: Source | Generator | Callable[[], Any],
+        *,
+        discover_every_s: float | None = None,
+        forget_after_s: float | None = None,
     ) -> Streamlet:
         """A streamlet of what a source reads, a generator makes, or a function returns each time it is called.
 
@@ -37,9 +42,12 @@ class Builder:
             source: where elements come from.
             discover_every_s: effectively once: how often to look for new splits, and for more in those that had ended;
                 None: as the source does, most of them only when a task begins.
+            forget_after_s: with `discover_every_s`, of files: the position of one that has been gone for so long is
+                forgotten. If it is there again later, it is read again. None: positions are kept for ever.
 
         Raises:
             TopologyError: none of those.
+            ConfigError: `forget_after_s` of another source, or of one that is not followed.
         """
         if isinstance(source, Generator):
             source = GeneratorSource(source)
@@ -47,7 +55,8 @@ class Builder:
             if not callable(source):
                 raise TopologyError(f"new_source() takes a Source, a Generator or a function, not {source!r}")
             source = SupplierSource(source)
-        node = SourceNode(parents=(), source=source, discover_every_s=discover_every_s)
+        check_forgetting(source, discover_every_s, forget_after_s)
+        node = SourceNode(parents=(), source=source, discover_every_s=discover_every_s, forget_after_s=forget_after_s)
         self._graph.sources.append(node)
         return Streamlet(node)
 

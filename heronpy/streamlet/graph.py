@@ -79,6 +79,8 @@ class SourceNode(Node):
     source: Source
     discover_every_s: float | None = None
     """Effectively once, how often to look for new splits, and for more in those that had ended; None: as the source."""
+    forget_after_s: float | None = None
+    """For how long a file must have been gone for its position to be forgotten; None: for ever."""
     OP: ClassVar[str] = "source"
 
     @property

@@ -159,7 +159,7 @@ def test_what_is_not_there_is_one_line(place: Place) -> None:
     place.put("x/a.txt", b"a\n")
     with pytest.raises(NotFoundError, match=r"no file matches 's3://files/place-\d+/\*\.csv'"):
         read(TextFile(place.url("*.csv")))
-    with pytest.raises(NotFoundError, match="is a directory: name its files"):
+    with pytest.raises(ConfigError, match="is a directory: name its files"):
         read(TextFile(place.url("x")))
     with pytest.raises(NotFoundError, match="no file matches"):
         read(TextFile([place.url("y"), place.url("z")]))
@@ -167,6 +167,15 @@ def test_what_is_not_there_is_one_line(place: Place) -> None:
         read(TextFile(place.url("*").replace("//files/", "//no-such-bucket/")))
     with pytest.raises(ConfigError, match="credentials are not in the URL"):
         TextFile("s3://key:swordfish@files/a")
+
+
+def test_what_is_gone_is_known_for_certain(place: Place) -> None:
+    place.put("x/a.txt", b"a\n")
+    source = TextFile(place.url("**"))
+    assert not source.is_gone(f"{place.shown('x/a.txt')}:0")
+    assert source.is_gone(f"{place.shown('x/b.txt')}:0")
+    away = TextFile("s3://files/**?endpoint=http://127.0.0.1:9&region=us-east-1")
+    assert not away.is_gone("s3://files/a.txt:0")
 
 
 def test_positions_are_the_same_by_another_endpoint(place: Place, tmp_path: Path) -> None:

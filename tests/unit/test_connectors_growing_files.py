@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from heronpy.checkpoints import NOTHING_SAVED
-from heronpy.connectors import CsvFile, JsonLines, ParquetFile, Source, TextFile
+from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Source, SourceSpout, TextFile
 from heronpy.connectors.split_set import SplitSet
+from heronpy.errors import ConfigError
 from heronpy.state import Place, TaskStates
+from heronpy.streamlet import Builder
 from heronpy.testing.connectors_kit import DeadLetters, drain, open_source
 from heronpy.testing.positions_kit import split_context
 
@@ -26,15 +28,18 @@ pq = pytest.importorskip("pyarrow.parquet")
 class Reader:
     """A task that looks for more before each read, and remembers the values and the ids that it has read."""
 
-    def __init__(self, source: Source, discover_every_s: float | None = 1.0) -> None:
+    def __init__(
+        self, source: Source, discover_every_s: float | None = 1.0, forget_after_s: float | None = None
+    ) -> None:
         self.now_s = 0.0
-        self._positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+        self.positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
         self._splits = SplitSet(
             source,
-            self._positions,
+            self.positions,
             split_context(),  # a dead letter fails the test
             discover_every_s=discover_every_s,
             idle_after_s=60,
+            forget_after_s=forget_after_s,
             clock=lambda: self.now_s,
         )
         self.values: list[Any] = []
@@ -47,7 +52,7 @@ class Reader:
             name, records, position = self._splits.read(10)
             if name is None:
                 return
-            self._positions[name] = position
+            self.positions[name] = position
             self.values += [record.value for record in records]
             self.ids += [record.id for record in records]
 
@@ -141,3 +146,94 @@ def test_what_is_looked_at_once_has_its_last_row_whenever_it_was_written(tmp_pat
     reader.look()
     assert reader.values == ["1", "2"]
     reader.close()
+
+
+def files_in(directory: Path, *names: str) -> None:
+    for name in names:
+        (directory / name).write_text(name + "\n")
+
+
+def test_the_position_of_a_file_that_has_been_gone_for_long_is_forgotten(tmp_path: Path) -> None:
+    files_in(tmp_path, "a", "b")
+    reader = Reader(TextFile(f"{tmp_path}/*"), forget_after_s=10)
+    reader.look()
+    (tmp_path / "a").unlink()
+    for _ in range(10):
+        reader.look()
+        assert len(reader.positions) == 2
+    reader.look()
+    assert list(reader.positions) == [f"{tmp_path}/b:0"]
+    files_in(tmp_path, "a", "c")
+    reader.look()
+    assert reader.values == ["a", "b", "a", "c"]
+    reader.close()
+
+
+def test_a_file_that_comes_back_in_time_is_not_read_twice(tmp_path: Path) -> None:
+    files_in(tmp_path, "a", "b")
+    reader = Reader(TextFile(f"{tmp_path}/*"), forget_after_s=10)
+    for _ in range(4):
+        reader.look()
+        (tmp_path / "a").rename(tmp_path / ".a")
+        for _ in range(8):
+            reader.look()
+        (tmp_path / ".a").rename(tmp_path / "a")
+    assert reader.values == ["a", "b"]
+    reader.close()
+
+
+def test_no_position_is_forgotten_while_a_listing_fails_or_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "other").mkdir()
+    files_in(tmp_path / "in", "a", "b")
+    files_in(tmp_path / "other", "c")
+    reader = Reader(TextFile(f"{tmp_path}/*/*"), forget_after_s=10)
+    reader.look()
+    listed = os.scandir
+
+    def denied(folder: str) -> Any:
+        if str(folder).endswith("in"):
+            raise PermissionError(13, "Permission denied", folder)
+        return listed(folder)
+
+    with monkeypatch.context() as patched:  # root may list what it likes
+        patched.setattr(os, "scandir", denied)
+        for _ in range(40):
+            reader.look()
+    assert len(reader.positions) == 3
+    for path in ("in", "other"):  # all gone at once: perhaps not mounted
+        (tmp_path / path).rename(tmp_path / f".{path}")
+    for _ in range(40):
+        reader.look()
+    assert len(reader.positions) == 3
+    for path in ("in", "other"):
+        (tmp_path / f".{path}").rename(tmp_path / path)
+    reader.look()
+    assert reader.values == ["a", "b", "c"]
+    reader.close()
+
+
+def test_files_that_are_followed_may_come_later_and_may_all_be_gone_for_a_while(tmp_path: Path) -> None:
+    reader = Reader(TextFile(f"{tmp_path}/*"))
+    reader.look()
+    files_in(tmp_path, "a")
+    reader.look()
+    (tmp_path / "a").unlink()
+    reader.look()
+    files_in(tmp_path, "b")
+    reader.look()
+    assert reader.values == ["a", "b"]
+    reader.close()
+
+
+def test_what_cannot_forget_positions_says_so() -> None:
+    for source, options in (
+        (ListSource([1]), {"discover_every_s": 1, "forget_after_s": 1}),
+        (TextFile("/a"), {"forget_after_s": 1}),
+        (TextFile("/a"), {"discover_every_s": 1, "forget_after_s": 0}),
+    ):
+        for describe in (SourceSpout, Builder().new_source):
+            with pytest.raises(ConfigError, match="forget_after_s"):
+                describe(source, **options)

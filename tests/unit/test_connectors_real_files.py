@@ -13,7 +13,7 @@ import pytest
 
 from heronpy.connectors import CsvFile, JsonLines, Source, TextFile
 from heronpy.connectors import lines as _lines
-from heronpy.errors import NotFoundError
+from heronpy.errors import ConfigError
 from heronpy.testing.connectors_kit import DeadLetters, SourceKit, counted, drain, open_source, read_chunks
 
 KINDS: tuple[Callable[[Any], Source], ...] = (TextFile, JsonLines, lambda path: CsvFile(path, header=False))
@@ -146,7 +146,7 @@ def test_a_file_is_read_whatever_its_name(tmp_path: Path, kind: Callable[[Any], 
 @every_kind
 def test_a_directory_is_one_line_that_says_what_to_name(tmp_path: Path, kind: Callable[[Any], Source]) -> None:
     for read in (open_source, lambda source: source.splits(1)):
-        with pytest.raises(NotFoundError, match=r"is a directory: name its files, as with '/\*'"):
+        with pytest.raises(ConfigError, match=r"is a directory: name its files, as with '/\*'"):
             read(kind(tmp_path))
 
 
