@@ -222,10 +222,12 @@ class BoltTask(Task):
         try:
             return tuples.deserialized(deserialize), True
         except BaseException as error:  # also sys.exit() in a __setstate__
-            if deserialize is not pickle.loads:
-                raise  # another serializer's: it is unknown which of its tuples is to blame
-            from heronpy.instance.unreadable import read_each  # costs some milliseconds
+            from heronpy.instance.unreadable import read_alone, read_each  # costs some milliseconds
 
+            if deserialize is not pickle.loads:
+                if tuples.count != max(1, len(tuples.part_sizes)):
+                    raise  # it is unknown which of them is to blame
+                return tuples.deserialized(lambda part: read_alone(part, deserialize)), False
             try:
                 return tuples.deserialized(read_each), False
             except ValueError:
@@ -283,9 +285,11 @@ class BoltTask(Task):
             self._dispatch([*root_batches(FAIL, [(tuples.roots, None)])])
         for stream in tuples.streams:
             self.core.metrics.add(f"__fail-count/{component}/{stream}", tuples.count / len(tuples.streams))
-        unreadable = TupleError(
-            f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized: {said(error)}"
-        )
+        core = self.core
+        if core.states is not None and not core.settings.fail_only and not isinstance(error, OUTAGES):
+            core.failed = core.failed or FailedTuple.unreadable(core, component)
+        what = f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized"
+        unreadable = TupleError(f"{what} by {core.settings.serializer or 'pickle'}: {said(error)}")
         unreadable.__cause__ = error
         self._user_error("deserialize()", unreadable)
 

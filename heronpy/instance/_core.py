@@ -124,6 +124,8 @@ class TaskCore:
         self.lock = threading.RLock()
         """Held by the thread that takes emitted tuples out and sends them: the task's, or one of user code."""
         self.outputs: Outputs
+        self.apart = False
+        """Whether each tuple is serialized alone, so that one that cannot be read can be told from the others."""
         self.staging = False
         """What waits is being serialized, with the lock."""
         self.staged_ns = 0
@@ -227,7 +229,7 @@ class TaskCore:
     def serialized(self, taken: Taken) -> list[Part | Rejected]:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""
         began_ns = self.clock()
-        parts = list(serialized(self.component, taken, self.serialize, self.config))
+        parts = list(serialized(self.component, taken, self.serialize, self.config, apart=self.apart))
         took_ns, self.staged_ns = self.clock() - began_ns + self.staged_ns, 0
         sent = sum(part[1] - part[0] for part in parts if not isinstance(part, Rejected))
         size = sum(len(part[2]) for part in parts if not isinstance(part, Rejected))
@@ -240,6 +242,8 @@ class TaskCore:
 
     def stage(self) -> None:
         """Serialize what waits. With the lock."""
+        if self.apart:
+            return
         began_ns = self.clock()
         self.staging = True
         try:

@@ -276,6 +276,7 @@ class RestorableThread(TaskThread):
         except TaskFailed:
             return None
         task.replan(to.plan)
+        task.set_aside = SetAside(task.core, to.set_aside) if to.set_aside else None
         return task
 
     def _number_from(self, epoch: int) -> None:

@@ -30,18 +30,20 @@ Part = tuple[int, int, bytes]
 
 
 def serialized(
-    component: Component, taken: Taken, serialize: Serialize, config: InstanceConfig
+    component: Component, taken: Taken, serialize: Serialize, config: InstanceConfig, *, apart: bool = False
 ) -> Iterator[Part | Rejected]:
     """The tuples as `(start, stop, bytes)` in order, and those that cannot be sent.
 
     A batch larger than `frame_bytes` is cut in two, again and again. If a batch cannot be serialized, its halves are
-    tried, until the tuples to blame stand alone.
+    tried, until the tuples to blame stand alone. `apart`: each is serialized alone.
     """
     first = 0
     for count, data in taken.parts:
         yield first, first + count, data
         first += count
     pending = [(first, taken.count)] if taken.values else []
+    if apart:
+        pending = [(at, at + 1) for at in reversed(range(first, taken.count))]
     while pending:
         start, stop = pending.pop()
         values = taken.values if stop - start == len(taken.values) else taken.values[start - first : stop - first]

@@ -10,7 +10,10 @@ same: errors that say so blame no tuple, however often they come.
 
 Tuples of equal contents are one here: in what order they come is not the same after a rollback.
 
-A tuple that cannot be deserialized is one that `process()` would fail on (`Unreadable`, `refusing`).
+A tuple that cannot be deserialized is one that `process()` would fail on (`Unreadable`, `refusing`). Of a batch that
+only a serializer of the user's own could take apart it is unknown which tuple is to blame: all that one component sends
+another are one then. Once that is set aside, the sender serializes each tuple alone, so that only those that cannot be
+read are.
 """
 
 from __future__ import annotations
@@ -41,10 +44,12 @@ _COMMITS = 2
 class Unreadable(list[Any]):
     """Takes the place of the values of a tuple that cannot be deserialized: there are none."""
 
-    def __init__(self, pickled: bytes, error: BaseException) -> None:
+    def __init__(self, serialized: bytes, error: BaseException, *, pickled: bool = False) -> None:
         super().__init__()
+        self.serialized = serialized
+        """A list of them alone."""
         self.pickled = pickled
-        """A list of them alone; the same whichever batch they came in."""
+        """Whether that is the same whichever batch they came in, so that it says which tuple it is."""
         self.error = error
 
 
@@ -77,6 +82,12 @@ class FailedTuple:
         return cls(_digest(core, tup), _where(core, tup))
 
     @classmethod
+    def unreadable(cls, core: TaskCore, sender: str) -> FailedTuple:
+        """One of those that a component sends; which, is unknown."""
+        name = core.component.name
+        return cls(_unreadable_digest(name, sender), f"component {name!r}, tuples of component {sender!r}")
+
+    @classmethod
     def emitted(cls, core: TaskCore, error: TupleError) -> FailedTuple:
         """One that cannot be sent. Its contents cannot be compared: what is wrong with it can."""
         said_of_it = f"{core.component.name}\0{message(error)}"
@@ -94,6 +105,8 @@ class SetAside:
             reasons: By digest, why each has failed.
         """
         self._core, self._reasons = core, reasons
+        receivers, sender = core.plan.logical.components, core.component.name
+        core.apart = any(_unreadable_digest(receiver, sender) in reasons for receiver in receivers)
         self._commits_left = _COMMITS
 
     def __bool__(self) -> bool:
@@ -102,6 +115,8 @@ class SetAside:
     def committed(self) -> None:
         """A checkpoint is committed."""
         self._commits_left -= 1
+        if self._commits_left <= 0:
+            self._core.apart = False
 
     def sifted(
         self, process: Callable[[Tuple], None], ack: Callable[[Tuple], None], emit: Callable[..., Any]
@@ -127,7 +142,7 @@ class SetAside:
         return reason is not None
 
     def _dead_letter(self, tup: Tuple, reason: str, emit: Callable[..., Any]) -> None:
-        row = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
+        row = tup.values.serialized if isinstance(tup.values, Unreadable) else tup.values
         source = f"{tup.component}/{tup.stream}"
         self._letter("process()", _where(self._core, tup), source, row, reason, emit)
 
@@ -140,11 +155,15 @@ class SetAside:
 
 
 def _digest(core: TaskCore, tup: Tuple) -> bytes:
+    values: Any = tup.values
+    if isinstance(values, Unreadable):
+        if not values.pickled:
+            return _unreadable_digest(core.component.name, tup.component)
+        values = values.serialized
     # Without memo: else equal values would differ if they share objects in another way.
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     pickler.fast = True
-    values = tup.values.pickled if isinstance(tup.values, Unreadable) else tup.values
     contents = (core.component.name, tup.component, tup.stream, values)
     try:
         pickler.dump(contents)
@@ -152,6 +171,10 @@ def _digest(core: TaskCore, tup: Tuple) -> bytes:
     except Exception:  # cyclic, of a class that is no module's, or of another serializer than pickle
         data = _rarer(contents)
     return blake2b(data, digest_size=16).digest()
+
+
+def _unreadable_digest(receiver: str, sender: str) -> bytes:
+    return blake2b(f"{receiver}\0{sender}\0cannot be deserialized".encode(), digest_size=16).digest()
 
 
 def _rarer(contents: tuple[Any, ...]) -> bytes:

@@ -25,7 +25,7 @@ from heronpy.instance._prompter import Prompter
 from heronpy.instance._roots import CAPACITY_MIN, Finished, RootRing
 from heronpy.instance._runner import Runner, make_runner, make_task
 from heronpy.instance._serializing import Rejected, pickled, serialized
-from heronpy.instance._set_aside import Unreadable
+from heronpy.instance._set_aside import FailedTuple, SetAside, Unreadable
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import apply_plan, apply_state
@@ -49,6 +49,7 @@ __all__ = [
     "Command",
     "Edge",
     "ErrorLog",
+    "FailedTuple",
     "Finished",
     "IdlePause",
     "InBatch",
@@ -63,6 +64,7 @@ __all__ = [
     "Rejected",
     "RootRing",
     "Runner",
+    "SetAside",
     "Signal",
     "SpoutTask",
     "Taken",

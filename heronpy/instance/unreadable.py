@@ -14,10 +14,12 @@ from __future__ import annotations
 import itertools
 import pickle
 import pickletools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from heronpy.instance._set_aside import Unreadable
+from heronpy.wire import MalformedBatch
 
 _HEAD, _TAIL = pickle.PROTO + b"\x05" + pickle.EMPTY_LIST + pickle.MARK, pickle.APPENDS + pickle.STOP
 _LEFT_OUT = frozenset(("PROTO", "FRAME", "STOP"))
@@ -43,11 +45,22 @@ def read_each(data: bytes) -> list[Any]:
             found += pickle.loads(part)
         except BaseException as error:  # also sys.exit() in a __setstate__
             if stop - start == 1:
-                found.append(Unreadable(part, error))
+                found.append(Unreadable(part, error, pickled=True))
             else:
                 middle = (start + stop) // 2
                 todo += [(middle, stop), (start, middle)]
     return found
+
+
+def read_alone(data: bytes, deserialize: Callable[[bytes], list[Any]]) -> list[Any]:
+    """Read one tuple that was serialized alone. If it cannot be read, `Unreadable` takes its place."""
+    try:
+        values = deserialize(data)
+        if len(values) != 1:
+            raise MalformedBatch(f"one tuple was serialized, and {len(values)} were read")
+    except BaseException as error:  # also sys.exit() in it
+        return [Unreadable(data, error)]
+    return values
 
 
 @dataclass(slots=True, eq=False)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
+from heronpy.api.serializer import PythonSerializer
 
 KEYS = 100
+SERIALIZER = "keyed_count_topology.Compressing"
 
 
 class Numbers(Spout):
@@ -58,13 +61,24 @@ class Unreadable:
         return int, ("no number",)
 
 
+class Compressing(PythonSerializer):
+    """What it has written can be read by nothing else, and is never the same."""
+
+    def serialize(self, obj: Any) -> bytes:
+        return os.urandom(8) + zlib.compress(super().serialize(obj), 1)
+
+    def deserialize(self, input_str: bytes) -> Any:
+        return super().deserialize(zlib.decompress(input_str[8:]))
+
+
 class Pass(Bolt):
     """Has no state, and something in its queues. Emits what nobody can read for one number, if told to."""
 
     outputs = ("key", "number")
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.unreadable_at = int(config["test.error.at"]) if config.get("test.error") == "unreadable" else -1
+        unreadable = config.get("test.error") in ("unreadable", "compressed")
+        self.unreadable_at = int(config["test.error.at"]) if unreadable else -1
 
     def process(self, tup: Tuple) -> None:
         number = tup["number"]
@@ -129,6 +143,7 @@ def keyed_count_topology(
             "test.dir": str(directory),
             "test.numbers": numbers or 1 << 40,
             "test.rate": rate,
+            **({"topology.serializer.classname": SERIALIZER} if config.get("test.error") == "compressed" else {}),
             **config,
         }
     )

@@ -72,6 +72,7 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
     [
         ("always", "component 'count', a tuple of pass:default with key ('key 0',)"),
         ("unreadable", "component 'count', a tuple of pass:default, from task "),
+        ("compressed", "cannot be deserialized by keyed_count_topology.Compressing: ValueError"),
         ("unsendable", "component 'numbers'"),
     ],
 )

@@ -106,14 +106,16 @@ class Sink(Bolt):
         self.ack(tup)
 
 
-def plan_of(counts: int = 1, epoch: int = 1, mode: str = "EFFECTIVELY_ONCE", spouts: int = 1) -> PhysicalPlan:
+def plan_of(
+    counts: int = 1, epoch: int = 1, mode: str = "EFFECTIVELY_ONCE", spouts: int = 1, **config: str
+) -> PhysicalPlan:
     """The first tasks are spouts (task 1), the next count, the last two are sinks."""
     builder = TopologyBuilder(TOPOLOGY)
     numbers = builder.add_spout("numbers", Numbers, spouts)
     by_number = Grouping.fields("number")
     count = builder.add_bolt("count", Count, counts, {numbers: by_number, numbers["odd"]: by_number})
     builder.add_bolt("sink", Sink, 2, {count: Grouping.ALL, count["dead_letters"]: Grouping.ALL})
-    builder.set_config({"topology.reliability.mode": mode})
+    builder.set_config({"topology.reliability.mode": mode, **config})
     proto = builder.build().protobuf_topology
     proto.state = 1
     logical = LogicalPlan.from_proto(proto)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import pickle
 import random
+import zlib
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from heronpy.instance.task import Unreadable
+from heronpy.api.serializer import PythonSerializer
+from heronpy.checkpoints import NOTHING_SAVED
+from heronpy.instance.task import FailedTuple, SetAside, Taken, Unreadable, make_task
 from heronpy.instance.unreadable import read_each
 from heronpy.proto import checkpoint_pb2
 from heronpy.wire import DATA, decode_tuples, tuple_batch
@@ -144,7 +148,7 @@ def test_any_values_are_read_as_without_the_one_that_cannot_be() -> None:
 def test_a_tuple_that_cannot_be_read_is_the_same_in_any_batch() -> None:
     def found(rows: list[Any]) -> bytes:
         (unreadable,) = (each for each in read_each(pickle.dumps(rows, 5)) if isinstance(each, Unreadable))
-        return unreadable.pickled
+        return unreadable.serialized
 
     bad = ["key", Bad("one"), "key"]
     alone = found([bad])
@@ -206,6 +210,79 @@ def test_an_outage_while_a_tuple_is_read_is_no_fault_of_it(monkeypatch: pytest.M
     hand.settle()
     (rollback, *_) = hand.said("rollback")
     assert not rollback.tuple
+
+
+class Sealed(PythonSerializer):
+    """As one of the user's: the engine cannot take apart what it has written, and it is never the same."""
+
+    sealed = itertools.count()
+
+    def serialize(self, obj: Any) -> bytes:
+        return zlib.compress(super().serialize((next(self.sealed), obj)))
+
+    def deserialize(self, input_str: bytes) -> Any:
+        return super().deserialize(zlib.decompress(input_str))[1]
+
+
+SEALED = {"topology.serializer.classname": f"{__name__}.{Sealed.__name__}"}
+
+
+def sealed(*parts: list[Any]) -> Any:
+    """A batch, of several parts or of one."""
+    values = [Sealed().serialize([[value] for value in part]) for part in parts]
+    sizes = [*map(len, values)] if len(values) > 1 else ()
+    count = sum(map(len, parts))
+    return tuple_batch(
+        src_task=1, dest_task=COUNT, streams=["default"], count=count, values=b"".join(values), part_sizes=sizes
+    )
+
+
+@pytest.mark.parametrize("mode", ["EFFECTIVELY_ONCE", "ATLEAST_ONCE"])
+def test_what_an_own_serializer_cannot_read_is_set_aside_once_each_tuple_comes_alone(
+    error: BaseException, mode: str
+) -> None:
+    hand = ByHand(plan := plan_of(mode=mode, **SEALED), COUNT, Stored(plan))
+    hand.start()
+    hand.received([sealed([1, Bad(), 2])], number=1)
+    hand.settle()
+    (rollback, *_) = hand.said("rollback")
+    assert rollback.tuple
+    for part in ("'count'", "3 tuples of numbers:default", "Sealed", type(error).__name__):
+        assert part in rollback.reason
+    letters = [checkpoint_pb2.SetAside(tuple=rollback.tuple, reason=rollback.reason)]
+    hand.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT], set_aside=letters))
+    hand.settle()
+    hand.order(resume=checkpoint_pb2.ResumeTasks(epoch=2, incarnations={COUNT: INCARNATION}))
+    hand.received([sealed([3], [Bad()], [4], [1])], epoch=2, number=1)
+    hand.received([sealed([Bad()])], epoch=2, number=2)
+    hand.settle()
+    assert not hand.said("rollback")
+    assert dict(hand.user.counts) == {1: 1, 3: 1, 4: 1}
+    assert hand.cores[-1].metrics.total("__dead-letter-count/numbers/default") == 2
+    hand.received([sealed([5, Bad()])], epoch=2, number=3)  # as in a checkpoint's log
+    hand.settle()
+    assert [report.tuple for report in hand.said("rollback")][:1] == [rollback.tuple]
+
+
+def test_a_sender_of_what_cannot_be_read_sends_each_tuple_alone_until_the_second_commit() -> None:
+    plan = plan_of(**SEALED)
+    core = ByHand(plan, 1, Stored(plan)).make_core(plan, NOTHING_SAVED)
+    spout = make_task(core)
+    receiver = ByHand(plan, COUNT, Stored(plan)).make_core(plan, NOTHING_SAVED)
+
+    def parts() -> list[int]:
+        taken = Taken(COUNT, ["default"], None, [[1], [2], [3]], [])
+        return [stop - start for start, stop, _ in core.serialized(taken)]
+
+    assert parts() == [3]
+    spout.set_aside = SetAside(core, {FailedTuple.unreadable(receiver, "count").digest: "of another sender"})
+    assert parts() == [3]
+    spout.set_aside = SetAside(core, {FailedTuple.unreadable(receiver, "numbers").digest: "unreadable"})
+    assert parts() == [1, 1, 1]
+    spout.committed(1)
+    assert parts() == [1, 1, 1]
+    spout.committed(2)
+    assert parts() == [3]
 
 
 def sent(hand: ByHand) -> list[Any]:
