@@ -84,7 +84,7 @@ def _raw(value: Any) -> int:
     kind = type(value)
     if kind is str:
         return crc32(value.encode("utf-8", "surrogatepass"), TEXT_SEED) + 0x100000000
-    hasher = _EXACT.get(kind)
+    hasher = _EXACT.get(kind) or _OF_DATACLASS.get(kind)
     return hasher(value) if hasher is not None else _by_behaviour(value)
 
 
@@ -99,13 +99,20 @@ def _by_behaviour(value: Any) -> int:
         if isinstance(value, kind):
             return hasher(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return _sequence([type(value).__qualname__, *(getattr(value, f.name) for f in fields(value) if f.compare)])
+        hasher = _OF_DATACLASS[type(value)] = _dataclass_hasher(type(value))
+        return hasher(value)
     if hasattr(value, "tolist"):  # numpy's scalars and arrays
         return _raw(value.tolist())
     raise TupleError(
         f"a {type(value).__qualname__} cannot be a grouping key: its hash would differ between processes; "
         "use text, numbers, or give the class a method __stable_key__()"
     )
+
+
+def _dataclass_hasher(kind: type) -> Callable[[Any], int]:
+    # Once for each class: to find out what a value is like takes longer than to hash it.
+    name, names = kind.__qualname__, [field.name for field in fields(kind) if field.compare]
+    return lambda value: _sequence([name, *[getattr(value, each) for each in names]])
 
 
 def _number(value: Any) -> int:
@@ -160,6 +167,9 @@ _EXACT: dict[type, Callable[[Any], int]] = {
     list: _sequence,
     type(None): lambda _: 0x700000000,
 }
+
+_OF_DATACLASS: dict[type, Callable[[Any], int]] = {}
+"""Of those that were seen."""
 
 _BY_CLASS: Sequence[tuple[Any, Callable[[Any], int]]] = (
     (str, lambda v: _raw(str.__str__(v))),

@@ -8,7 +8,7 @@ import enum
 import fractions
 import pickle
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -16,6 +16,10 @@ from heronpy.errors import TupleError
 from heronpy.hashing import encode_key
 
 _EXACT = frozenset((type(None), int, str, bytes))
+_LIKE_THEIR_FIELDS: set[type] = set()
+"""Dataclasses of which one was equal to its copy: so are others, if their fields are."""
+_COMPARED: dict[type, tuple[str, Sequence[str]]] = {}
+"""Name of dataclasses that were seen, and of what is compared of them: to find that out takes long."""
 _EQUAL_UNLESS_NAN = frozenset(
     (bool, float, decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, uuid.UUID)
 )
@@ -27,10 +31,12 @@ def key_bytes(key: Any) -> bytes:
     Raises:
         TupleError: its type has none.
     """
-    try:
-        return encode_key(key)
-    except TypeError:
-        return encode_key(_plain(key))
+    if type(key) not in _COMPARED:
+        try:
+            return encode_key(key)
+        except TypeError:
+            pass
+    return encode_key(_plain(key))
 
 
 def comes_back(key: Any) -> bool:
@@ -62,7 +68,10 @@ def check_lasting(key: Any) -> None:
         copy = pickle.loads(pickle.dumps(key, pickle.HIGHEST_PROTOCOL))
     except BaseException:  # that is found, and named, where it is written
         return
-    if not (copy == key and hash(copy) == hash(key)):
+    if copy == key and hash(copy) == hash(key):
+        if kind in _COMPARED:
+            _LIKE_THEIR_FIELDS.add(kind)
+    else:
         raise TupleError(
             f"a {type(key).__qualname__} cannot be a key if it is not equal to its own copy: nan is not, nor what has "
             "it in it, nor objects of a class without __eq__() and __hash__()"
@@ -78,11 +87,17 @@ def _equals_its_copy(key: Any) -> bool:
         return bool(key == key)
     if issubclass(kind, tuple) and (kind.__eq__, kind.__hash__) == (tuple.__eq__, tuple.__hash__):  # a named one, too
         return all(map(_equals_its_copy, key))
+    if kind in _LIKE_THEIR_FIELDS:
+        return all(_equals_its_copy(getattr(key, name)) for name in _COMPARED[kind][1])
     return issubclass(kind, enum.Enum)
 
 
 def _plain(key: Any) -> Any:
     """A key of plain types, another one for each key that is another."""
+    if type(key) in _EXACT:
+        return key
+    if (compared := _COMPARED.get(type(key))) is not None:
+        return ("\0dataclass", compared[0], *[_plain(getattr(key, name)) for name in compared[1]])
     if isinstance(key, (tuple, list)):
         return tuple(map(_plain, key))
     if isinstance(key, (frozenset, set)):
@@ -103,7 +118,8 @@ def _tagged(key: Any) -> Any:
     if isinstance(key, enum.Enum):
         return ("\0enum", of_class, key.name)
     if is_dataclass(key):
-        return ("\0dataclass", of_class, *(_plain(getattr(key, field.name)) for field in fields(key) if field.compare))
+        _COMPARED[kind] = of_class, [field.name for field in fields(key) if field.compare]
+        return _plain(key)
     if isinstance(key, fractions.Fraction):
         return ("\0fraction", key.numerator, key.denominator)
     if isinstance(key, complex):

@@ -9,6 +9,7 @@ import fractions
 import subprocess
 import sys
 from collections import namedtuple
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_hashes_are_the_same_in_a_process_with_another_salt_and_in_the_next_rele
     assert [int(n) for n in out] == here
     # Written down: a release that changes them would send the keys of running topologies to other tasks.
     assert here[:2] == [GOLDEN_WORD, GOLDEN_NUMBER]
+
+
+@dataclass(frozen=True)
+class Spot:
+    x: str
+    y: int
+    note: str = field(default="", compare=False)
+
+
+def test_a_dataclass_has_the_hash_of_its_name_and_of_what_is_compared() -> None:
+    for _ in range(2):  # the class is known the second time
+        assert stable_hash(Spot("x", 1, "noted")) == stable_hash(Spot("x", 1)) == stable_hash(["Spot", "x", 1])
+    assert stable_hash(Spot("x", 2)) != stable_hash(Spot("x", 1))
 
 
 def test_keys_spread_evenly() -> None:

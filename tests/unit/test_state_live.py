@@ -8,7 +8,7 @@ import gc
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +95,14 @@ class Color(enum.Enum):
 @dataclass(frozen=True)
 class Spot:
     x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    start: str
+    number: int
+    stops: tuple[Any, ...]
+    note: str = field(default="", compare=False)
 
 
 class Identity:
@@ -372,3 +380,20 @@ def test_a_codec_that_there_is_not_is_refused_with_component_and_state() -> None
     states = TaskStates(Place("words-1", "count", 0, 2, GROUPS))
     with pytest.raises(ConfigError, match=r"component 'count', state 'counts': no codec 'json'"):
         states.keyed_state("counts", codec="json")
+
+
+def test_keys_that_are_dataclasses_come_back_wherever_their_groups_go() -> None:
+    keys: list[Any] = [Route("a", n, (n, "x"), note=f"not compared {n}") for n in range(40)]
+    keys += [Spot(n / 2) for n in range(5)] + [(Spot(7.5), "b")]
+    component = Component(lambda states: states.keyed_state("counts"))
+    for _ in range(2):
+        for key in keys:
+            state = component.of(key)
+            state[key] = state.get(key, 0) + 1
+        component.checkpoint()
+        component.restart(3)
+    assert {key: value for state in component.declared for key, value in state.items()} == dict.fromkeys(keys, 2)
+    assert {repr(key) for state in component.declared for key in state} == {repr(key) for key in keys}
+    for key in (Spot(math.nan), Route("a", 1, (1, Spot(math.nan)))):
+        with pytest.raises(TupleError, match="not equal to its own copy"):
+            component.of(key)[key] = 1
