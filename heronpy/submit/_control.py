@@ -146,14 +146,17 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
     if not _runs(launch):
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
+    paused = ""
     try:
         if not heron_scheduler.has_service(launch):
             heron_scheduler.adopt(launch)  # it may have been found without its secrets: this says why
         end_trial(launch)
         deactivate(launch)
+        paused = f", and heron activate {launch.topology} has it go on: it is paused"
         take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
     except (ConfigError, NotFoundError, StateError, UnavailableError) as e:
-        raise StateError(f"{launch.topology} is not killed: {e}; --force ends it without a last checkpoint") from e
+        way_out = f"--force ends it without a last checkpoint{paused}"
+        raise StateError(f"{launch.topology} is not killed: {e}; {way_out}") from e
 
 
 def _runs(launch: Launch) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from heron_tracker import local_state
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 from test_tracker_state_managers import tracking
 
+from heronpy import submit
+from heronpy.errors import StateError
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
@@ -64,6 +67,33 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
             asyncio.run(check_what_operators_see(cluster, topology))
     assert "is committed after" in log
     assert ("was failed" if how == "fail" else "an error of user code") in log
+
+
+def test_who_has_lost_the_checkpoints_of_a_running_topology_is_told_the_way_out_and_can_take_it(tmp_path: Path) -> None:
+    program = keyed_count_topology(tmp_path, numbers=0, rate=RATE)
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(program).wait_running()
+        eventually_sync(lambda: committed(topology))
+        shutil.rmtree(cluster.home / "checkpoints")
+
+        def told() -> None:
+            problem = topology.status().checkpoints.problem
+            assert problem.startswith("no checkpoint can be restored, and none can be taken: manifests/"), problem
+            assert problem.endswith("or begin without state: heron kill --force, then heron submit"), problem
+
+        eventually_sync(told)
+        with pytest.raises(
+            StateError, match=r"--force ends it .*, and heron activate keyed-count has it go on"
+        ) as error:
+            submit.kill(topology.launch, final_s=1)
+        assert "\n" not in str(error.value)
+        topology.kill()
+        again = cluster.submit(program).wait_running()
+        eventually_sync(lambda: committed(again))
+
+
+def committed(topology: TopologyHandle) -> None:
+    assert topology.status().checkpoints.committed > 0
 
 
 @pytest.mark.long

@@ -57,7 +57,11 @@ def test_without_an_intact_checkpoint_nothing_runs_until_storage_is_put_right() 
     world.restart(1)
     world.all_report()
     assert world.coordinator.phase is Phase.RESTORING
-    assert "does not begin without state" in world.coordinator.fallback.problem
+    problem = world.coordinator.fallback.problem
+    assert "does not begin without state" in problem
+    assert problem.endswith(
+        "; and 1 more; put its storage right, or begin without state: heron kill --force, then heron submit"
+    )
     assert world.durable.committed == (1, 2, 3), "the record stays"
     world.damaged = {3}
     world.all_report()

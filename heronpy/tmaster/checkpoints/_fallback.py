@@ -35,7 +35,7 @@ AGAIN_S = 10.0
 """From one look to the next, as each reads everything."""
 RECENT_S = 600.0
 """So long it is a reason not to be healthy that an older checkpoint was restored."""
-_REFUSED_SHOWN = 5
+_REFUSED_SHOWN = 2
 
 
 class Fallback:
@@ -112,7 +112,9 @@ class Fallback:
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
         if stale:
             return None  # there is a newer one by now, or this one was restored
-        why = "; ".join(event.refused[:_REFUSED_SHOWN])
+        log.error("checkpoints that cannot be restored: %s", "; ".join(event.refused))
+        more = len(event.refused) - _REFUSED_SHOWN
+        why = "; ".join([*event.refused[:_REFUSED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
         if event.checkpoint == record.newest:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
             return None
@@ -124,8 +126,8 @@ class Fallback:
             return None
         if event.checkpoint == INITIAL and (running or not self._allow_empty):
             what = "none can be taken" if running else "the topology does not begin without state"
-            way_out = "" if running else ", or begin without state: heron kill, then heron submit"
-            self.problem = f"no checkpoint can be restored, and {what}: {why}; put its storage right{way_out}"
+            way_out = "put its storage right, or begin without state: heron kill --force, then heron submit"
+            self.problem = f"no checkpoint can be restored, and {what}: {why}; {way_out}"
             log.error("%s", self.problem)
             return None
         instead = f"checkpoint {event.checkpoint} is" if event.checkpoint else "no state is"
