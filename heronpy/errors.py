@@ -150,6 +150,11 @@ def is_shortage(error: BaseException) -> bool:
     return False
 
 
+def is_lasting(error: HeronError) -> bool:
+    """Whether who tries again is bound to fail, too: it is refused, and not out of reach."""
+    return isinstance(error, StateError) and not isinstance(error, ReadFailedError | FencedError)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known name nearest to `name`, or nothing."""
     if len(name) > _NEAREST_CHARACTERS_MAX:

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._options import (
+    AsJson,
+    ConfigPath,
+    ConfigProperty,
+    Verbose,
+    Words,
+    home,
+    read_properties,
+    show_warnings,
+)
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
 from heronpy.errors import CheckpointError, HeronError, UsageError
@@ -69,6 +78,7 @@ def checkpoint(
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
     if not launch.checkpoints:
         raise UsageError(f"topology {launch.topology} takes no checkpoints")
+    show_warnings()
     if to is None:
         print(f"checkpoint {submit.take_checkpoint(launch, timeout_s=timeout)} is committed")
     else:

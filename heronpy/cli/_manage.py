@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from heronpy import submit
-from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
+from heronpy.cli._options import (
+    ConfigPath,
+    ConfigProperty,
+    ServiceUrl,
+    Verbose,
+    Words,
+    home,
+    read_properties,
+    show_warnings,
+)
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
 from heronpy.redaction import redacted
@@ -46,6 +55,7 @@ def kill(
         return
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
+    show_warnings()
     submit.kill(launch, keep_state=keep_state, final_s=None if force else timeout)
     print(f"killed {launch.topology}")
     if keep_state and launch.checkpoints:
@@ -91,6 +101,7 @@ def deactivate(
             print(f"checkpoint {done['checkpoint']} has all that was emitted")
         return
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    show_warnings()
     submit.deactivate(launch)
     print(f"deactivated {launch.topology}")
     if launch.checkpoints and timeout:

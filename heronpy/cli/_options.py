@@ -35,6 +35,16 @@ def _be_verbose(value: bool) -> bool:
     return value
 
 
+def show_warnings() -> None:
+    """Let the user see what a command warns of; --verbose shows it anyway."""
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("warning: %(message)s"))
+        handler.setLevel(logging.WARNING)
+        for name in ("heronpy.submit", "heron_scheduler"):
+            logging.getLogger(name).addHandler(handler)
+
+
 def read_properties(given: list[str]) -> dict[str, Any]:
     """`K=V` strings as a map; values are read as YAML scalars are.
 

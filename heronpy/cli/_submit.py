@@ -14,7 +14,16 @@ import typer
 from typer.core import TyperCommand
 
 from heronpy.cli._dry_run import Format, show_planned
-from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, path_given, read_properties
+from heronpy.cli._options import (
+    ConfigPath,
+    ConfigProperty,
+    ServiceUrl,
+    Verbose,
+    home,
+    path_given,
+    read_properties,
+    show_warnings,
+)
 from heronpy.cli._target import Place
 from heronpy.errors import HeronError, NoTopologyError, UsageError
 from heronpy.runtime import Launch
@@ -174,7 +183,7 @@ def submit(
         properties["heron.package.requirements"] = str(requirements.absolute())
     if simulator and start_from is not None:
         raise UsageError("--from is for topologies that run in processes, not for --simulator")
-    _show_warnings()
+    show_warnings()
     try:
         definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
     except NoTopologyError:
@@ -206,16 +215,6 @@ def submit(
         if class_name == "-" and name is None:
             _remember(definition, file, args or [])
         print(f"submitted {launch.topology} to {launch.cluster}/{launch.role}/{launch.environ}")
-
-
-def _show_warnings() -> None:
-    """Let the submitter see what a submission warns of; --verbose shows it anyway."""
-    if not logging.getLogger().handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("warning: %(message)s"))
-        handler.setLevel(logging.WARNING)
-        for name in ("heronpy.submit", "heron_scheduler"):
-            logging.getLogger(name).addHandler(handler)
 
 
 def _secrets(pairs: list[str]) -> dict[str, str]:

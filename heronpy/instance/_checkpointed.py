@@ -208,8 +208,8 @@ class CheckpointedTask:
     def restored(self, epoch: int) -> None:
         self._in_loop(self._gateway.restored, epoch)
 
-    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
-        self._in_loop(self._gateway.task_failed, epoch, self._masked(reason), tup)
+    def failed(self, epoch: int, reason: str, tup: bytes, lasting: bool) -> None:
+        self._in_loop(self._gateway.task_failed, epoch, self._masked(reason), tup, lasting)
 
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         return _OfSnapshots(self, epoch)
@@ -227,9 +227,9 @@ class CheckpointedTask:
         self._put_bytes += sum(map(len, pieces))
         self._in_loop(self._saver.written, epoch, checkpoint, pieces, ref)
 
-    def not_written(self, epoch: int, checkpoint: int, reason: str) -> None:
+    def not_written(self, epoch: int, checkpoint: int, reason: str, lasting: bool) -> None:
         """As `SnapshotReports.failed`."""
-        self._in_loop(self._not_written, epoch, checkpoint, self._masked(reason))
+        self._in_loop(self._not_written, epoch, checkpoint, self._masked(reason), lasting)
 
     def committed(self, checkpoint: int) -> None:
         """As `SnapshotReports`."""
@@ -247,9 +247,9 @@ class CheckpointedTask:
         self._gateway.snapshot_taken(epoch, checkpoint, done, begun)
         self._not_full.set()
 
-    def _not_written(self, epoch: int, checkpoint: int, reason: str) -> None:
+    def _not_written(self, epoch: int, checkpoint: int, reason: str, lasting: bool) -> None:
         self._saver.drop(checkpoint)
-        self._gateway.failed(epoch, checkpoint, reason)
+        self._gateway.failed(epoch, checkpoint, reason, lasting)
 
     # Tasks of the event loop
 
@@ -318,8 +318,8 @@ class _OfSnapshots:
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         self._task.written(self._epoch, checkpoint, pieces, ref)
 
-    def failed(self, checkpoint: int, reason: str) -> None:
-        self._task.not_written(self._epoch, checkpoint, reason)
+    def failed(self, checkpoint: int, reason: str, *, lasting: bool = False) -> None:
+        self._task.not_written(self._epoch, checkpoint, reason, lasting)
 
     def committed(self, checkpoint: int) -> None:
         self._task.committed(checkpoint)

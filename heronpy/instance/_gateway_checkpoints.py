@@ -114,8 +114,8 @@ class GatewayCheckpoints:
         self._read_ahead, self._read_share = 0, (0, 0)
         self._announced = 0
         """The newest commit that was reported to the task in this epoch."""
-        self._missing = self._rollback = ""
-        self._failed_tuple = b""
+        self._missing = ""
+        self._rollback: checkpoint_pb2.RollbackRequest | None = None
         self._outcome: checkpoint_pb2.InstanceReport | None = None
         """What became of the newest snapshot, until the Topology Master has decided on its checkpoint."""
         self._alignment: Alignment | None = None
@@ -208,10 +208,12 @@ class GatewayCheckpoints:
             self.phase, self._loading = RESTORED, False
             self._say()
 
-    def task_failed(self, epoch: int, reason: str, tup: bytes) -> None:
-        """The task runs no more; `tup` is the digest of the tuple that it failed on, if there is one."""
-        if epoch == self.epoch and not self._rollback:
-            self._rollback, self._failed_tuple = reason or "unknown", tup
+    def task_failed(self, epoch: int, reason: str, tup: bytes, lasting: bool = False) -> None:
+        """The task runs no more. The arguments are as in `TaskReports.failed`."""
+        if epoch == self.epoch and self._rollback is None:
+            self._rollback = checkpoint_pb2.RollbackRequest(
+                task=self._task, epoch=epoch, reason=reason or "unknown", tuple=tup, lasting=lasting
+            )
             self._say()
 
     def snapshot_taken(self, epoch: int, checkpoint: int, done: int, begun: int) -> None:
@@ -239,10 +241,12 @@ class GatewayCheckpoints:
         self._outcome = checkpoint_pb2.InstanceReport(stored=stored)
         self._do.report(self._outcome)
 
-    def failed(self, epoch: int, checkpoint: int, reason: str) -> None:
-        """A snapshot cannot be stored."""
+    def failed(self, epoch: int, checkpoint: int, reason: str, lasting: bool = False) -> None:
+        """A snapshot cannot be stored; `lasting`: nor can the next one be."""
         if epoch == self.epoch:
-            failed = checkpoint_pb2.SnapshotFailed(task=self._task, checkpoint=checkpoint, epoch=epoch, reason=reason)
+            failed = checkpoint_pb2.SnapshotFailed(
+                task=self._task, checkpoint=checkpoint, epoch=epoch, reason=reason, lasting=lasting
+            )
             self._outcome = checkpoint_pb2.InstanceReport(failed=failed)
             self._do.report(self._outcome)
 
@@ -312,7 +316,7 @@ class GatewayCheckpoints:
 
     def _enter(self, epoch: int) -> None:
         self.epoch, self.phase, self._loading, self._log = epoch, STARTED, False, ()
-        self._missing = self._rollback = ""
+        self._missing, self._rollback = "", None
         self._outcome = None
         self._alignment, self._at_once, self._announced, self._next = None, 0, 0, 1
         self._kept = deque(frame for frame in self._kept if frame.epoch >= epoch)
@@ -428,8 +432,5 @@ class GatewayCheckpoints:
             self._do.report(checkpoint_pb2.InstanceReport(missing=missing))
         elif self._outcome is not None:  # a report may be lost with a connection, and its checkpoint would wait for it
             self._do.report(self._outcome)
-        if self._rollback:
-            rollback = checkpoint_pb2.RollbackRequest(
-                task=self._task, epoch=self.epoch, reason=self._rollback, tuple=self._failed_tuple
-            )
-            self._do.report(checkpoint_pb2.InstanceReport(rollback=rollback))
+        if self._rollback is not None:
+            self._do.report(checkpoint_pb2.InstanceReport(rollback=self._rollback))

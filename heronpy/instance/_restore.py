@@ -26,7 +26,7 @@ from heronpy.instance._channel import Command
 from heronpy.instance._checkpoint_runner import CheckpointRunner, make_checkpoint_runner
 from heronpy.instance._core import Signal, Stopped, TaskCore, TaskFailed
 from heronpy.instance._runner import TaskQueues, make_task
-from heronpy.instance._set_aside import SetAside
+from heronpy.instance._set_aside import OUTAGES, SetAside
 from heronpy.instance._snapshots import EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
 from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import TaskThread, apply_state
@@ -57,8 +57,15 @@ class TaskReports(Protocol):
     def restored(self, epoch: int) -> None:
         """The component has the state that this epoch begins with."""
 
-    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
-        """It runs no more: everything has to be restored. `tup` is the digest of the tuple it failed on, if any."""
+    def failed(self, epoch: int, reason: str, tup: bytes, lasting: bool) -> None:
+        """It runs no more: everything has to be restored.
+
+        Args:
+            epoch: In which it has failed.
+            reason: Why.
+            tup: The digest of the tuple that it failed on; empty: it was none, or it is not known.
+            lasting: It was none, and nothing out of reach: what failed is bound to fail again.
+        """
 
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         """For the snapshots of one epoch."""
@@ -208,7 +215,8 @@ class RestorableThread(TaskThread):
         except Stopped:
             pass  # the signal says so as well
         except TaskFailed as failed:
-            self._fail(f"{failed}: {said(failed.__cause__ or failed)}")
+            cause = failed.__cause__
+            self._fail(f"{failed}: {said(cause or failed)}", lasting=not isinstance(cause, OUTAGES))
         except RollbackNeeded as needed:
             self._fail(str(needed))
         except EpochEnded:
@@ -225,13 +233,14 @@ class RestorableThread(TaskThread):
         elif message is not None:
             message(self._task)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, lasting: bool = False) -> None:
         self._running, self._failed = False, True
         failed = self._task.core.failed if self._task is not None else None
         if failed is not None and failed.where not in reason:
             reason = f"{failed.where}: {reason}"
         log.error("epoch %d is to be restored: %s", self._epoch, reason)
-        self._reports.failed(self._epoch, reason, failed.digest if failed is not None else b"")
+        digest = failed.digest if failed is not None else b""
+        self._reports.failed(self._epoch, reason, digest, lasting and failed is None)
 
     def _replace_with(self, restore: _Restore) -> None:
         self._to_restore = restore

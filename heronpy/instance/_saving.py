@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, encode_log, encode_ref
-from heronpy.errors import HeronError
+from heronpy.errors import HeronError, is_lasting
 from heronpy.instance._alignment import CompleteSnapshot, InputBatch
 from heronpy.instance._gateway_checkpoints import TaskBatch
 from heronpy.proto import checkpoint_pb2, stmgr_pb2
@@ -48,7 +48,7 @@ class Saver:
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         header: Callable[[int, int], LogHeader],
         stored: Callable[[int, checkpoint_pb2.SnapshotStored], None],
-        failed: Callable[[int, int, str], None],
+        failed: Callable[[int, int, str, bool], None],
     ) -> None:
         """Nothing is under way.
 
@@ -57,7 +57,7 @@ class Saver:
             spawn: Runs a coroutine as a task of its own.
             header: Of a log, given epoch and checkpoint.
             stored: Called with the epoch when all of a snapshot is stored.
-            failed: Called with epoch, checkpoint and reason if it cannot be.
+            failed: Called with epoch, checkpoint, reason, and whether the next is bound to fail, if it cannot be.
         """
         self._store, self._spawn, self._header = store, spawn, header
         self._stored, self._failed = stored, failed
@@ -122,7 +122,7 @@ class Saver:
             stored = await self._all_of(epoch, checkpoint, saving)
         except HeronError as error:
             log.warning("the snapshot of checkpoint %d is not stored: %s", checkpoint, error)
-            self._failed(epoch, checkpoint, str(error))
+            self._failed(epoch, checkpoint, str(error), is_lasting(error))
         else:
             self._stored(epoch, stored)
         self._done = max(self._done, checkpoint)

@@ -61,8 +61,8 @@ class SnapshotReports(Protocol):
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         """More of the object; `ref` with the last pieces."""
 
-    def failed(self, checkpoint: int, reason: str) -> None:
-        """The object will not be complete."""
+    def failed(self, checkpoint: int, reason: str, *, lasting: bool = False) -> None:
+        """The object will not be complete; `lasting`: nor will the next be."""
 
     def committed(self, checkpoint: int) -> None:
         """User code knows that a checkpoint is committed."""
@@ -239,7 +239,7 @@ class Snapshots:
             try:
                 pieces, ref = self._states.write(budget_s)
             except CheckpointError as error:
-                self._reports.failed(self._last, str(error))
+                self._reports.failed(self._last, str(error), lasting=True)
                 return False
             self._reports.written(self._last, pieces, ref)
             return True

@@ -56,28 +56,32 @@ class SnapshotStored(_message.Message):
     def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ..., undivided: _Optional[str] = ...) -> None: ...
 
 class SnapshotFailed(_message.Message):
-    __slots__ = ("task", "checkpoint", "epoch", "reason")
+    __slots__ = ("task", "checkpoint", "epoch", "reason", "lasting")
     TASK_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    LASTING_FIELD_NUMBER: _ClassVar[int]
     task: int
     checkpoint: int
     epoch: int
     reason: str
-    def __init__(self, task: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    lasting: bool
+    def __init__(self, task: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., lasting: _Optional[bool] = ...) -> None: ...
 
 class RollbackRequest(_message.Message):
-    __slots__ = ("task", "epoch", "reason", "tuple")
+    __slots__ = ("task", "epoch", "reason", "tuple", "lasting")
     TASK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     TUPLE_FIELD_NUMBER: _ClassVar[int]
+    LASTING_FIELD_NUMBER: _ClassVar[int]
     task: int
     epoch: int
     reason: str
     tuple: bytes
-    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., tuple: _Optional[bytes] = ...) -> None: ...
+    lasting: bool
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., tuple: _Optional[bytes] = ..., lasting: _Optional[bool] = ...) -> None: ...
 
 class CheckpointDamaged(_message.Message):
     __slots__ = ("task", "epoch", "checkpoint", "reason")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ CALL_TIMEOUT_S = 30.0
 """For a Topology Master that is busy, or stands still for a while: one that is dead is noticed at once."""
 CHECKPOINT_TIMEOUT_S = 60.0
 """How long a command waits for a checkpoint, by default."""
+_PROGRESS_S = 5.0
+"""So often it is said what a checkpoint waits for."""
 _TRIAL_POLL_S = 0.1
+_WITHOUT_LAST = "--force ends it, and what it has done since then is lost"
 _REFUSED: dict[str, type[HeronError]] = {
     "NOT_FOUND": NotFoundError,
     "INVALID_ARGUMENT": UsageError,
@@ -68,11 +71,17 @@ def take_checkpoint(launch: Launch, *, divisible: bool = False, timeout_s: float
         timeout_s: For how long it is tried.
 
     Raises:
-        StateError: there was none in time; says why.
+        StateError: there was none in time, or will be none; says why.
         UnavailableError: the Topology Master does not answer.
     """
     request = tmaster_pb2.CheckpointRequest(divisible=divisible, timeout_ms=int(timeout_s * 1000))
-    return int(ask(launch, "TakeCheckpoint", request, timeout_s=timeout_s + CALL_TIMEOUT_S).checkpoint)
+
+    def waits(reply: tmaster_pb2.StatusReply, waited_s: float) -> None:
+        why = reply.checkpoints.obstacle or f"checkpoints are {reply.checkpoints.phase}"
+        log.warning("%s: no checkpoint after %.0f of %g s: %s", launch.topology, waited_s, timeout_s, why)
+
+    call = "TakeCheckpoint", request
+    return int(_ask_all(launch, call, timeout_s=timeout_s + CALL_TIMEOUT_S, waits=waits)[0].checkpoint)
 
 
 def status(launch: Launch) -> tmaster_pb2.StatusReply:
@@ -146,17 +155,20 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
     if not _runs(launch):
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
-    paused = ""
+    paused, way_out = "", _WITHOUT_LAST
     try:
         if not heron_scheduler.has_service(launch):
             heron_scheduler.adopt(launch)  # it may have been found without its secrets: this says why
         end_trial(launch)
         deactivate(launch)
-        paused = f", and heron activate {launch.topology} has it go on: it is paused"
+        paused, way_out = ", but paused", f"{_WITHOUT_LAST}; heron activate {launch.topology} has it go on"
         take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
     except (ConfigError, NotFoundError, StateError, UnavailableError) as e:
-        way_out = f"--force ends it without a last checkpoint{paused}"
-        raise StateError(f"{launch.topology} is not killed: {e}; {way_out}") from e
+        why = str(e).removeprefix(f"{launch.topology}: ")
+        raise StateError(f"{launch.topology} is not killed{paused}: {why}; {way_out}") from e
+    except KeyboardInterrupt:
+        log.warning("%s is not killed%s; %s", launch.topology, paused, way_out)
+        raise
 
 
 def _runs(launch: Launch) -> bool:
@@ -353,16 +365,24 @@ def awaited_s(launch: Launch) -> float | None:
     return None if raw is None else time.time() - records.execution_state(launch.topology, raw).submission_time_s
 
 
-def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> list[Any]:
+Waits = Callable[[tmaster_pb2.StatusReply, float], None]
+"""Called with the status, and for how many seconds it was waited."""
+
+
+def _ask_all(
+    launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TIMEOUT_S, waits: Waits | None = None
+) -> list[Any]:
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         raw = state.get(Kind.TMASTERS, launch.topology)
     location = records.tmaster_location(launch.topology, raw)
     if location is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
-    return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s))
+    return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s, waits))
 
 
-async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], timeout_s: float) -> list[Any]:
+async def _call(
+    launch: Launch, target: str, calls: Sequence[tuple[str, Any]], timeout_s: float, waits: Waits | None
+) -> list[Any]:
     # Here, because commands without a call would wait for gRPC.
     import grpc.aio
 
@@ -372,6 +392,17 @@ async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], t
     security = launch.security("heron")
     async with channel(target, security, container_identity(0)) as link:
         stub = tmaster_pb2_grpc.TmasterStub(link)  # type: ignore[no-untyped-call]  # generated
+
+        async def watch(waits: Waits) -> None:
+            began_s = time.monotonic()
+            while True:
+                await asyncio.sleep(_PROGRESS_S)
+                request = tmaster_pb2.TopologyRequest()
+                with contextlib.suppress(grpc.aio.AioRpcError):  # the call itself says that it does not answer
+                    reply = await stub.GetStatus(request, metadata=security.metadata, timeout=_PROGRESS_S)
+                    waits(reply, time.monotonic() - began_s)
+
+        watching = asyncio.create_task(watch(waits)) if waits is not None else None
         try:
             replies = []
             for method, request in calls:
@@ -386,3 +417,6 @@ async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], t
                 f"the Topology Master of {launch.topology} at {target} does not answer: {e.details() or e.code().name}"
                 f"{authority.advice(security.tls, launch.topology)}"
             ) from e
+        finally:
+            if watching is not None:
+                watching.cancel()

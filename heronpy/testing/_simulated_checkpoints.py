@@ -141,7 +141,7 @@ class Reports:
         if ref is not None:
             self._checkpoints.add(ref, b"".join(self._pieces))
 
-    def failed(self, checkpoint: int, reason: str) -> None:
+    def failed(self, checkpoint: int, reason: str, *, lasting: bool = False) -> None:
         self._checkpoints.failure = reason
 
     def committed(self, checkpoint: int) -> None:

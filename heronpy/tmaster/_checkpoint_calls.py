@@ -1,7 +1,8 @@
 """Those who have asked for a checkpoint, and wait for it: decisions only, see `_core`.
 
 What is wanted is a checkpoint that was begun after the call, and of whose commit all tasks know, so that sinks have
-committed what belongs to it. One that fails is followed by another until time is up.
+committed what belongs to it. One that fails is followed by another until time is up, or until it is known that the next
+is bound to fail, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from msgspec import Struct
 from heronpy.tmaster.checkpoints import CheckpointCoordinator
 
 RETRY_S = 1.0
+LASTING_MAX = 2
+"""So many failures of a kind that the next one is bound to meet are enough: the first may be of something that was
+under way."""
 _SHOWN = 10
 
 
@@ -24,8 +28,17 @@ class CheckpointAsked(Struct, frozen=True):
     now_s: float
 
 
+class CheckpointWithdrawn(Struct, frozen=True):
+    """Whoever has asked for a checkpoint waits no longer."""
+
+    call: int
+    now_s: float
+
+
 class _Waiting(Struct):
     asked: CheckpointAsked
+    lasting: int
+    """How many failures were of a kind that the next one meets, when it was asked for."""
     after: int | None = None
     """A checkpoint newer than this is wanted; None: it is not known yet what was begun before."""
 
@@ -56,8 +69,13 @@ class CheckpointCalls:
 
     def add(self, asked: CheckpointAsked, coordinator: CheckpointCoordinator) -> None:
         """One more waits."""
-        self._waiting.append(_Waiting(asked, coordinator.newest_begun if coordinator.is_read else None))
+        begun = coordinator.newest_begun if coordinator.is_read else None
+        self._waiting.append(_Waiting(asked, coordinator.counts.lasting, begun))
         self._again_s = asked.now_s
+
+    def withdraw(self, call: int) -> None:
+        """One waits no longer."""
+        self._waiting = [waiting for waiting in self._waiting if waiting.asked.call != call]
 
     def wants_one(self, now_s: float) -> bool:
         """Whether a checkpoint is to be begun, if none is under way."""
@@ -74,13 +92,28 @@ class CheckpointCalls:
                 waiting.after = coordinator.newest_begun
             if waiting.after is not None and known > waiting.after:
                 answers.append((waiting.asked.call, ""))
+            elif why := _hopeless(waiting, coordinator):
+                answers.append((waiting.asked.call, f"{why}{_newest(coordinator)}"))
             elif now_s >= waiting.deadline_s:
                 why = f"no checkpoint within {waiting.asked.timeout_s:g} s: {problem_of(coordinator)}"
-                answers.append((waiting.asked.call, why))
+                answers.append((waiting.asked.call, f"{why}{_newest(coordinator)}"))
             else:
                 continue
             self._waiting.remove(waiting)
         return answers
+
+
+def _hopeless(waiting: _Waiting, coordinator: CheckpointCoordinator) -> str:
+    """Why there will be no checkpoint; empty: there may be one."""
+    if coordinator.fallback.lasts:
+        return coordinator.fallback.problem
+    counts = coordinator.counts
+    return counts.lasting_reason if counts.lasting - waiting.lasting >= LASTING_MAX else ""
+
+
+def _newest(coordinator: CheckpointCoordinator) -> str:
+    newest = coordinator.record.newest
+    return f"; checkpoint {newest} is kept" if newest else "; there is no earlier checkpoint"
 
 
 def problem_of(coordinator: CheckpointCoordinator) -> str:

@@ -21,7 +21,7 @@ from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateErro
 from heronpy.plan import TopologyState
 from heronpy.statemgr import Kind, records
 from heronpy.tmaster import _durable
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, problem_of
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, CheckpointWithdrawn, problem_of
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
 from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy
 from heronpy.tmaster._core_events import Activated, Effect, Event, Finish, Reply, RestoreRequested, StateRequested
@@ -182,6 +182,10 @@ class Core(KnownTopology):
                 return self._begin_update(event)
             case CheckpointAsked():
                 return self._ask_checkpoint(event)
+            case CheckpointWithdrawn():
+                divisible = self._checkpoint_calls.divisible
+                self._checkpoint_calls.withdraw(event.call)
+                return self._release_spouts(divisible, event.now_s)
             case RestoreRequested():
                 self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
                 return []
@@ -371,12 +375,17 @@ class Core(KnownTopology):
         divisible = calls.divisible
         for call, error in calls.answered(self.checkpoints.coordinator, now_s):
             effects.append(Reply(call, error))
-        if divisible and not calls.divisible:
-            effects += self._topology_event(SpoutsHeld(held=False, now_s=now_s))
+        effects += self._release_spouts(divisible, now_s)
         resting = self._publisher.published_version == self.state.version
         if resting and calls.wants_one(now_s) and not self.checkpoints.coordinator.in_progress:
             effects += self.checkpoints.request(now_s)
         return effects
+
+    def _release_spouts(self, divisible: bool, now_s: float) -> list[Effect]:
+        """Have the spouts go on if somebody had them rest for a checkpoint, and nobody does any more."""
+        if not divisible or self._checkpoint_calls.divisible:
+            return []
+        return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
 
     def _stop_if_asked(self, event: HeartbeatReceived) -> None:
         """Pause the topology when a Stream Manager cannot go on, and keep its reason until somebody activates it."""

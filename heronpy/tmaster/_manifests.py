@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from heronpy.errors import CheckpointError, HeronError
+from heronpy.errors import CheckpointError, HeronError, is_lasting
 from heronpy.plan import StateOwner
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
@@ -110,7 +110,7 @@ async def _written(client: CheckpointClient, effect: WriteManifest, owners: Sequ
         )
     except HeronError as e:
         damage = isinstance(e, CheckpointError)
-        return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic(), damage)
+        return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic(), damage, is_lasting(e))
     log.info("checkpoint %d has %d bytes, %d of them new", effect.checkpoint, size.total, size.added)
     stored = CheckpointSize(size.total, size.added, size.logged)
     return ManifestWritten(effect.checkpoint, effect.epoch, time.monotonic(), stored)

@@ -24,7 +24,7 @@ from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointWithdrawn
 from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
 from heronpy.tmaster._core import Core
@@ -187,7 +187,12 @@ class TopologyMaster:
         call = next(self._call_numbers)
         reply = self._calls[call] = asyncio.get_running_loop().create_future()
         self.feed(CheckpointAsked(call, divisible, timeout_s, time.monotonic()))
-        if error := await reply:
+        try:
+            error = await reply
+        except asyncio.CancelledError:  # the caller has gone: no more are tried, and the spouts rest no longer
+            self.feed(CheckpointWithdrawn(call, time.monotonic()))
+            raise
+        if error:
             raise StateError(error)
         assert self.core.checkpoints is not None, "it has taken one"
         return self.core.checkpoints.coordinator.record.newest

@@ -83,7 +83,7 @@ def test_who_has_lost_the_checkpoints_of_a_running_topology_is_told_the_way_out_
 
         eventually_sync(told)
         with pytest.raises(
-            StateError, match=r"--force ends it .*, and heron activate keyed-count has it go on"
+            StateError, match=r"--force ends it, .*; heron activate keyed-count has it go on"
         ) as error:
             submit.kill(topology.launch, final_s=1)
         assert "\n" not in str(error.value)

@@ -1,20 +1,119 @@
-"""What a sink has not committed yet is committed by the checkpoint before a kill. With real processes."""
+"""The last checkpoint, before a kill. With real processes."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from heron_command import heron_command
 
 from heronpy import submit
-from heronpy.api import Grouping, TopologyBuilder
+from heronpy.api import Grouping, Spout, StatefulComponent, TopologyBuilder
 from heronpy.connectors import JsonLinesSink, SinkBolt, SourceSpout, TextFile
-from heronpy.testing import LocalCluster, eventually_sync
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 LINES = 500
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
+ONCE = {
+    "topology.reliability.mode": "EFFECTIVELY_ONCE",
+    "topology.stateful.checkpoint.interval.seconds": 1000,
+    "topology.state.allow.lossy.spouts": True,
+    "topology.stmgrs": 1,
+}
+
+
+class Unsaved(Spout, StatefulComponent):  # type: ignore[misc]
+    """Has a state that cannot be saved any more as soon as a file is there."""
+
+    outputs = ("word",)
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.flag = Path(config["test.flag"])
+
+    def init_state(self, state: Any) -> None:
+        self.state = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self.flag.exists():
+            self.state["lock"] = threading.Lock()
+
+    def next_tuple(self) -> None:
+        self.state["n"] = 1
+
+
+class Hanging(Unsaved):
+    """Takes for ever to save its state as soon as a file is there."""
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        while self.flag.exists():
+            time.sleep(0.05)
+
+
+class Refusing(Unsaved):
+    """Fails to prepare its state as soon as a file is there."""
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self.flag.exists():
+            raise RuntimeError("no such account")
+
+
+def submitted(cluster: LocalCluster, spout: type[Unsaved], flag: Path) -> TopologyHandle:
+    builder = TopologyBuilder("saving")
+    builder.add_spout("words", spout, 1)
+    builder.set_config({**ONCE, "test.flag": str(flag)})
+    topology = cluster.submit(builder).wait_running()
+    assert submit.take_checkpoint(topology.launch) == 1
+    flag.touch()
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("spout", "why"), [(Unsaved, "cannot pickle '_thread.lock' object"), (Refusing, "RuntimeError: no such account")]
+)
+def test_what_cannot_be_saved_ends_the_wait_of_a_kill_which_says_what_is_kept(
+    tmp_path: Path, spout: type[Unsaved], why: str
+) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = submitted(cluster, spout, tmp_path / "flag")
+        killed = heron_command("kill", topology.name, home=cluster.home, timeout_s=50)
+        assert killed.returncode == 6, killed
+        said = killed.stderr.splitlines()[-1]
+        assert said.startswith("heron: saving is not killed, but paused: "), said
+        assert why in said
+        kept, _, way_out = said.rpartition("; --force ends it, ")
+        assert kept.endswith("; checkpoint 1 is kept"), said
+        assert way_out == "and what it has done since then is lost; heron activate saving has it go on"
+        assert topology.status().state == "PAUSED"
+        killed = heron_command("kill", topology.name, "--force", home=cluster.home)
+        assert (killed.returncode, killed.stdout) == (0, "killed saving\n"), killed
+
+
+def test_an_interrupted_kill_says_what_it_leaves_and_no_more_checkpoints_are_tried(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = submitted(cluster, Hanging, tmp_path / "flag")
+        command = [sys.executable, "-m", "heronpy.cli", "kill", "saving"]
+        environment = {**os.environ, "HERON_HOME": str(cluster.home)}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as kill:
+            assert kill.stderr is not None
+            waits = kill.stderr.readline()
+            assert "of 60 s: checkpoint 2 waits for the snapshots of tasks 1 (words)" in waits, waits
+            kill.send_signal(signal.SIGINT)
+            said = kill.stderr.read().splitlines()
+        assert kill.returncode == 130
+        assert "saving is not killed, but paused" in said[-2], said
+        assert said[-1] == "heron: interrupted"
+        (tmp_path / "flag").unlink()
+        submit.activate(topology.launch)
+        assert submit.take_checkpoint(topology.launch) > 1
 
 
 @pytest.mark.long

@@ -212,8 +212,8 @@ class ByHand:
     def restored(self, epoch: int) -> None:
         self.later.append(lambda: self.gateway.restored(epoch))
 
-    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
-        self.later.append(lambda: self.gateway.task_failed(epoch, reason, tup))
+    def failed(self, epoch: int, reason: str, tup: bytes, lasting: bool) -> None:
+        self.later.append(lambda: self.gateway.task_failed(epoch, reason, tup, lasting))
 
     def of_snapshots(self, epoch: int) -> Any:
         return _Snapshots(self, epoch)
@@ -261,8 +261,8 @@ class _Snapshots:
 
             self.hand.later.append(written)
 
-    def failed(self, checkpoint: int, reason: str) -> None:
-        self.hand.later.append(lambda: self.hand.gateway.failed(self.epoch, checkpoint, reason))
+    def failed(self, checkpoint: int, reason: str, *, lasting: bool = False) -> None:
+        self.hand.later.append(lambda: self.hand.gateway.failed(self.epoch, checkpoint, reason, lasting))
 
     def committed(self, checkpoint: int) -> None:
         self.hand.later.append(lambda: self.hand.gateway.committed(checkpoint))

@@ -182,7 +182,7 @@ class Reports:
             self.stored.refs.append(ref)
             self.said.append(("written", checkpoint))
 
-    def failed(self, checkpoint: int, reason: str) -> None:
+    def failed(self, checkpoint: int, reason: str, *, lasting: bool = False) -> None:
         self.said.append(("failed", checkpoint, reason))
 
     def committed(self, checkpoint: int) -> None:

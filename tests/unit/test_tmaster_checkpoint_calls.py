@@ -13,11 +13,21 @@ from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import ReadNodes, StoreFailed, UpdateRequested
 from heronpy.tmaster.checkpoints import instance_reported
-from heronpy.tmaster.parts import CheckpointAsked
+from heronpy.tmaster.parts import CheckpointAsked, CheckpointWithdrawn
 
 
 def ask(world: Scaled, *, divisible: bool = False) -> None:
     world.feed(CheckpointAsked(7, divisible, 30.0, world.now_s))
+    world.settled()
+
+
+def fails(world: Scaled, reason: str, *, lasting: bool = False) -> None:
+    """Task 1 does not store its snapshot of the checkpoint under way."""
+    coordinator = world.coordinator
+    failed = checkpoint_pb2.SnapshotFailed(
+        task=1, checkpoint=coordinator.in_progress, epoch=coordinator.epoch, reason=reason, lasting=lasting
+    )
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
     world.settled()
 
 
@@ -52,9 +62,7 @@ def test_one_that_was_begun_before_is_not_what_was_asked_for() -> None:
 def test_one_that_fails_is_followed_by_another_until_time_is_up() -> None:
     world = running()
     ask(world)
-    failed = checkpoint_pb2.SnapshotFailed(task=1, checkpoint=1, epoch=world.coordinator.epoch, reason="a full disk")
-    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
-    world.settled()
+    fails(world, "the storage does not answer")
     assert (world.coordinator.in_progress, world.replies) == (0, [])
     world.pass_time(1.0)
     world.settled()
@@ -62,7 +70,47 @@ def test_one_that_fails_is_followed_by_another_until_time_is_up() -> None:
     world.snapshot(1)
     world.pass_time(30.0)
     world.settle(time=False)
-    assert world.replies == ["no checkpoint within 30 s: tasks 2 have not stored their snapshots"]
+    why = "no checkpoint within 30 s: tasks 2 have not stored their snapshots"
+    assert world.replies == [f"{why}; there is no earlier checkpoint"]
+
+
+def test_what_the_next_is_bound_to_meet_ends_the_wait() -> None:
+    world = running()
+    ask(world)
+    fails(world, "component 'word': a value cannot be saved", lasting=True)
+    assert world.replies == [], "the first may be of what was under way"
+    world.pass_time(1.0)
+    world.settled()
+    fails(world, "component 'word': a value cannot be saved", lasting=True)
+    why = "checkpoint 2: a task failed: task 1: component 'word': a value cannot be saved"
+    assert world.replies == [f"{why}; there is no earlier checkpoint"]
+
+
+def test_user_code_that_fails_again_after_a_restore_ends_the_wait() -> None:
+    world = running()
+    ask(world)
+    for _ in range(2):
+        assert world.replies == []
+        rollback = checkpoint_pb2.RollbackRequest(
+            task=1, epoch=world.coordinator.epoch, reason="pre_save() failed", lasting=True
+        )
+        world.feed(instance_reported(checkpoint_pb2.InstanceReport(rollback=rollback), world.now_s))
+        world.settled()
+        world.pass_time(1.0)
+        world.settled()
+    assert world.replies == ["task 1: pre_save() failed; there is no earlier checkpoint"]
+
+
+def test_whoever_waits_no_longer_leaves_the_spouts_to_go_on() -> None:
+    world = running()
+    ask(world, divisible=True)
+    assert world.plan.state is TopologyState.PAUSED
+    world.feed(CheckpointWithdrawn(7, world.now_s))
+    world.settled()
+    assert world.plan.state is TopologyState.RUNNING
+    world.pass_time(60.0)
+    world.settled()
+    assert world.replies == []
 
 
 def test_while_any_number_of_tasks_is_to_restore_it_the_spouts_rest() -> None:

@@ -268,25 +268,33 @@ class CheckpointCoordinator:
                     if not self.suspended:  # else the code is to blame, and the old one executes the tuple
                         self._poison.rolled_back(event)
                     self._members.reject(f"task {event.task}: {event.reason}")
-                return self._checked(event.now_s)
+                lost = [*self._checked(event.now_s)]
+                if lost and event.lasting:
+                    self.counts.meet_again(self._loss)
+                return lost
             case CheckpointDamaged():
                 wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
-                lost = wanted and self.phase is Phase.RESTORING and not self._falls_back
-                return self.fallback.damaged(event, self.record, self._logged_for) if lost else ()
+                damaged = wanted and self.phase is Phase.RESTORING and not self._falls_back
+                return self.fallback.damaged(event, self.record, self._logged_for) if damaged else ()
             case IntactFound() | IntactUnknown():
                 return self._looked(event)
             case TaskSnapshotted():
                 return self._snapshotted(event)
             case TaskSnapshotFailed():
                 if self._is_current(event) and event.task in self.missing:
-                    return self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)
+                    aborted = [*self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)]
+                    if event.lasting:
+                        self.counts.meet_again(self.counts.last_failure)
+                    return aborted
                 return ()
             case ManifestWritten():
                 return self._manifest_written(event)
             case ManifestFailed():
                 if not self._is_current(event):
                     return ()
-                aborted = self._abort(Failure.STORAGE, event.reason, event.now_s)
+                aborted = [*self._abort(Failure.STORAGE, event.reason, event.now_s)]
+                if event.lasting:
+                    self.counts.meet_again(self.counts.last_failure)
                 return [*aborted, *self.fallback.not_followed(event, self.record, self._logged_for)]
             case NodesRead():
                 return self._read(event)

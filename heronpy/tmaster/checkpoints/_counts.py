@@ -60,6 +60,10 @@ class CheckpointCounts:
     failed: Counter[Failure] = field(default_factory=Counter)
     restores: int = 0
     last_failure: str = ""
+    lasting: int = 0
+    """Failures that the next checkpoint is bound to meet again: of user code, of a value, of a storage that refuses."""
+    lasting_reason: str = ""
+    """Of the last of these."""
     last_took_s: float = 0.0
     last_size: CheckpointSize = SIZE_UNKNOWN
     """Of the last that was committed."""
@@ -87,6 +91,11 @@ class CheckpointCounts:
         why = f"{failure.value}: {reason}"
         self.last_failure = f"checkpoint {id}: {why}"
         self.ended.append(EndedCheckpoint(id, now_s, took_s, why))
+
+    def meet_again(self, reason: str) -> None:
+        """Count a failure that the next checkpoint is bound to meet again."""
+        self.lasting += 1
+        self.lasting_reason = reason
 
     def restore(self, epoch: int, checkpoint: int, reason: str, now_s: float) -> None:
         """Count a restore that begins."""

@@ -127,6 +127,8 @@ class ManifestFailed(Struct, frozen=True):
     now_s: float
     damage: bool = False
     """Something that it would be made of is damaged: maybe the checkpoint before."""
+    lasting: bool = False
+    """The next one is bound to fail, too."""
 
 
 class TaskSnapshotFailed(Struct, frozen=True):
@@ -137,6 +139,8 @@ class TaskSnapshotFailed(Struct, frozen=True):
     epoch: int
     reason: str
     now_s: float
+    lasting: bool = False
+    """The next one is bound to fail, too."""
 
 
 class RollbackRequested(Struct, frozen=True):
@@ -148,6 +152,8 @@ class RollbackRequested(Struct, frozen=True):
     now_s: float
     tuple: bytes = b""
     """What distinguishes the tuple that failed from others; empty: it was none."""
+    lasting: bool = False
+    """It was none, and nothing out of reach: what failed is bound to fail again."""
 
 
 class CheckpointRequested(Struct, frozen=True):

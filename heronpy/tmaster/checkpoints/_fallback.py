@@ -46,6 +46,8 @@ class Fallback:
         self._counts, self._allow_empty = counts, allow_empty
         self.problem = ""
         """Why nothing can be restored, and so nothing runs."""
+        self.lasts = False
+        """Whether that is more than a storage that does not answer."""
         self.logged_tasks: Mapping[str, int] = {}
         """If it is only that: the numbers of tasks with which something can be, of components with batches in logs."""
         self.used = ""
@@ -63,7 +65,7 @@ class Fallback:
 
     def entered(self) -> None:
         """A newer epoch has begun, or everybody has restored the present one."""
-        self.problem, self.logged_tasks, self._looking, self._next_s = "", {}, 0, 0.0
+        self.problem, self.lasts, self.logged_tasks, self._looking, self._next_s = "", False, {}, 0, 0.0
 
     def damaged(self, event: CheckpointDamaged, record: Record, tasks: Mapping[str, int]) -> list[FindIntact]:
         """A task cannot restore the newest checkpoint or, before the first one, what the topology began with.
@@ -75,6 +77,7 @@ class Fallback:
         """
         if event.checkpoint == INITIAL:
             self.problem = f"what the topology was submitted from cannot be restored: {event.reason}"
+            self.lasts = True
             return []
         return self._look(event, f"task {event.task}: {event.reason}", record, tasks)
 
@@ -98,12 +101,12 @@ class Fallback:
 
     def committed(self) -> None:
         """There is a newer checkpoint."""
-        self.problem = ""
+        self.problem, self.lasts = "", False
 
     def unknown(self, event: IntactUnknown) -> None:
         """It is unknown now."""
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
-        self.problem = f"the storage of checkpoints does not answer: {event.reason}"
+        self.problem, self.lasts = f"the storage of checkpoints does not answer: {event.reason}", False
         log.warning("%s", self.problem)
 
     def found(self, event: IntactFound, record: Record, *, running: bool) -> Record | None:
@@ -119,7 +122,7 @@ class Fallback:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
             return None
         if event.checkpoint == INITIAL and event.logged_tasks and not running:
-            self.logged_tasks = event.logged_tasks
+            self.logged_tasks, self.lasts = event.logged_tasks, True
             before = " ".join(f"--component-parallelism {name}:{n}" for name, n in sorted(event.logged_tasks.items()))
             self.problem = f"no checkpoint can be restored with these numbers of tasks: {why}; heron update {before}"
             log.error("%s", self.problem)
@@ -128,6 +131,7 @@ class Fallback:
             what = "none can be taken" if running else "the topology does not begin without state"
             way_out = "put its storage right, or begin without state: heron kill --force, then heron submit"
             self.problem = f"no checkpoint can be restored, and {what}: {why}; {way_out}"
+            self.lasts = True
             log.error("%s", self.problem)
             return None
         instead = f"checkpoint {event.checkpoint} is" if event.checkpoint else "no state is"

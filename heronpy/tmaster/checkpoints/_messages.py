@@ -77,10 +77,10 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
             )
         case "failed":
             f = report.failed
-            return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)
+            return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s, f.lasting)
         case "rollback":
             r = report.rollback
-            return RollbackRequested(r.task, r.epoch, r.reason, now_s, r.tuple)
+            return RollbackRequested(r.task, r.epoch, r.reason, now_s, r.tuple, r.lasting)
         case "damaged":
             d = report.damaged
             return CheckpointDamaged(d.task, d.epoch, d.checkpoint, d.reason, now_s)
