@@ -283,12 +283,11 @@ class PackageConfig(Struct, frozen=True, kw_only=True):
         kind, _, path = self.python.partition(":")
         if self.python not in ("image", "ship") and (kind != "venv" or not path.startswith("/")):
             raise ConfigError(f"heron.package.python must be image, venv:/path or ship, not {self.python!r}")
-        if self.python == "ship" and urlsplit(self.url).scheme not in ("", "file"):
+        if self.python == "ship" and (not self.url or urlsplit(self.url).scheme not in ("", "file", "s3")):
             raise ConfigError(
-                "heron.package.python: what ships is fetched without heronpy, so heron.uploader.url must be a directory"
+                "heron.package.python: what ships is fetched without heronpy, so heron.uploader.url must be a "
+                "directory that all hosts share, or s3://bucket/prefix"
             )
-        if self.python == "ship" and not self.url:
-            raise ConfigError("heron.package.python ship needs a directory that all hosts share in heron.uploader.url")
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):

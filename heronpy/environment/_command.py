@@ -30,7 +30,7 @@ def python_command(launch: Launch) -> list[str]:
         raise StateError(f"topology {launch.topology} has no environment stored: kill it and submit it again")
     ref = PackageRef.from_json(values)
     parts = urlsplit(ref.url)
-    stored = unquote(parts.path) if parts.scheme else ref.url
+    stored = unquote(parts.path) if parts.scheme == "file" else ref.url
     program = importlib.resources.files("heronpy.environment").joinpath("_launcher.py").read_text()
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return [version, "-c", program, stored, ref.sha256, str(ref.size), str(values["tag"])]

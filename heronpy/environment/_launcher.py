@@ -1,10 +1,11 @@
 """Runs on a host that has a Python, and nothing else: makes the environment that was shipped, and becomes its Python.
 
-    python3 -c "<this file>" PATH SHA256 BYTES TAG ARGUMENTS...
+    python3 -c "<this file>" PATH|s3://BUCKET/NAME?OPTIONS SHA256 BYTES TAG ARGUMENTS...
 
 Standard library only, and no other file. The environment is made once per user, host and content, in HERON_PYTHON_CACHE
 or ~/.cache/heron/python; it appears there by a rename, so that of several containers that start at once one wins and
-no reader sees a half. Exit code 75 says that the same command may succeed later.
+no reader sees a half. S3 is asked with the credentials of the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+maybe AWS_SESSION_TOKEN. Exit code 75 says that the same command may succeed later.
 
 What runs in an environment holds a lock of it, also after `exec`. One without a lock that was not used for a month is
 removed when another is made.
@@ -13,18 +14,27 @@ removed when another is made.
 import contextlib
 import fcntl
 import hashlib
+import hmac
+import http.client
 import os
 import pwd
+import re
 import shutil
+import ssl
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
 import time
-from typing import NoReturn
+import urllib.error
+import urllib.request
+from typing import IO, NoReturn
+from urllib.parse import parse_qsl, quote, urlsplit
 
 KEPT_S = 30 * 86_400.0
+ANSWER_S = 30.0
+AGAIN = "kill the topology and submit it again"
 
 
 def _end(why: str, code: int = 1) -> NoReturn:
@@ -83,10 +93,53 @@ def _remove_unused(cache: str) -> None:
                 os.close(fd)
 
 
+def _signed(url: str) -> urllib.request.Request:
+    """A request for an object of S3, path-style, with AWS Signature Version 4."""
+    env, parts = os.environ, urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    name, key = env.get("AWS_ACCESS_KEY_ID"), env.get("AWS_SECRET_ACCESS_KEY")
+    if not name or not key:
+        _end("S3 is asked with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which this container's environment lacks")
+    region = options.get("region") or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1"
+    endpoint = urlsplit(options.get("endpoint") or f"https://s3.{region}.amazonaws.com")
+    path = quote(f"{endpoint.path.rstrip('/')}/{parts.netloc}{parts.path}", safe="/-_.~")
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    scope = f"{moment[:8]}/{region}/s3/aws4_request"
+    body = hashlib.sha256(b"").hexdigest()
+    headers = {"host": endpoint.netloc, "x-amz-content-sha256": body, "x-amz-date": moment}
+    if token := env.get("AWS_SESSION_TOKEN"):
+        headers["x-amz-security-token"] = token
+    names = ";".join(headers)
+    lines = ["GET", path, "", *(f"{header}:{value}" for header, value in headers.items()), "", names, body]
+    signed = ["AWS4-HMAC-SHA256", moment, scope, hashlib.sha256("\n".join(lines).encode()).hexdigest()]
+    secret = f"AWS4{key}".encode()
+    for word in (*scope.split("/"), "\n".join(signed)):
+        secret = hmac.digest(secret, word.encode(), "sha256")
+    said = f"AWS4-HMAC-SHA256 Credential={name}/{scope},SignedHeaders={names},Signature={secret.hex()}"
+    return urllib.request.Request(
+        f"{endpoint.scheme}://{endpoint.netloc}{path}", headers={**headers, "authorization": said}
+    )
+
+
+def _open(path: str) -> IO[bytes]:
+    if not path.startswith("s3://"):
+        return open(path, "rb")
+    trust = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE"))
+    try:
+        found: IO[bytes] = urllib.request.urlopen(_signed(path), timeout=ANSWER_S, context=trust)
+    except urllib.error.HTTPError as e:
+        code = re.search(rb"<Code>(\w+)</Code>", e.read(10_000))
+        why = code[1].decode() if code else f"{e.code} {e.reason}"
+        if why == "NoSuchKey":
+            _end(f"the shipped environment {path} is not there: {AGAIN}")
+        _end(f"the shipped environment {path} cannot be read: S3 answers {why}", 75 if e.code >= 500 else 1)
+    return found
+
+
 def _fetch(path: str, sha256: str, size: int, into: str) -> None:
     digest, copied = hashlib.sha256(), 0
     try:
-        with open(path, "rb") as source, open(into, "xb") as target:
+        with _open(path) as source, open(into, "xb") as target:
             while piece := source.read(1 << 20):
                 copied += len(piece)
                 if copied > size:
@@ -94,9 +147,13 @@ def _fetch(path: str, sha256: str, size: int, into: str) -> None:
                 digest.update(piece)
                 target.write(piece)
     except FileNotFoundError:
-        _end(f"the shipped environment {path} is not there: kill the topology and submit it again")
+        _end(f"the shipped environment {path} is not there: {AGAIN}")
     except PermissionError:
         _end(f"the shipped environment {path} cannot be read by uid {os.getuid()}: submit as that user")
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as e:
+        _end(f"the shipped environment {path} cannot be fetched: {getattr(e, 'reason', e)}", 75)
+    if path.startswith("s3://") and copied < size:
+        _end(f"the shipped environment {path} cannot be fetched: it ends after {copied} of {size} bytes", 75)
     if copied != size or digest.hexdigest() != sha256:
         _end(f"the shipped environment {path} is damaged: kill the topology, delete that file and submit again")
 

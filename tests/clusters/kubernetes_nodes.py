@@ -2,8 +2,9 @@
 
 It does of a kubelet's work what topologies can see: the container's command in a mount namespace of its own with
 the pod's volumes (Secret, ConfigMap, emptyDir, projected), environment, user and group; restarts;
-SIGTERM, grace time, SIGKILL; status and heartbeats. It pulls no image (one name is known, with the Python of this
-checkout), sets no limits, and gives pods addresses of the loopback network. It is no proof for what a kubelet does.
+SIGTERM, grace time, SIGKILL; status and heartbeats. It pulls no image (two names are known, with the Python of this
+checkout and with a bare one), sets no limits, and gives pods addresses of the loopback network. It is no proof for what
+a kubelet does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from heronpy.kubernetes import Api, KubernetesError, load_access
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 
 IMAGE = "registry.test/heron:1"
+PYTHON_IMAGE = "registry.test/python:1"
+"""It has a Python, and nothing else."""
+_IMAGES = {IMAGE: Path(sys.executable).parent, PYTHON_IMAGE: Path(sys.base_prefix) / "bin"}
 _TICK_S = 0.2
 _BACKOFF_S = 1.0
 _numbers = itertools.count(1)
@@ -113,7 +117,7 @@ class Pod:
         script += [f"cd {self.spec.get('workingDir', '/')}"]
         script += [f'exec setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs "$@"']
         env = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{_IMAGES[self.spec['image']]}:/usr/bin:/bin",
             reaper.RUN_ENV: os.environ[reaper.RUN_ENV],
         }
         host, _, port = self.server.rpartition("/")[2].rpartition(":")
@@ -142,7 +146,7 @@ class Pod:
     def tick(self, pod: dict[str, Any]) -> bool:
         """Do what is due. False when the pod has ended and is not to be looked after any more."""
         self.pod, now_s = pod, time.monotonic()
-        if self.spec["image"] != IMAGE:
+        if self.spec["image"] not in _IMAGES:
             self.report(
                 "Pending", {"waiting": {"reason": "ErrImagePull", "message": f"{self.spec['image']}: not found"}}
             )

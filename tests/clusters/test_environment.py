@@ -33,6 +33,7 @@ from heronpy.errors import NotFoundError, StateError, UnavailableError, UsageErr
 from heronpy.host import find_by_environment
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.testing import eventually_sync
+from heronpy.testing.servers import S3Server, s3_missing
 from heronpy.uploader import open_uploader, pack
 
 
@@ -171,6 +172,9 @@ class TestShipped:
     @pytest.fixture
     def command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The Python of a container that was shipped an environment with one module, and the engine."""
+        return self.shipped(f"file://{tmp_path}/st%20ore", tmp_path, monkeypatch)
+
+    def shipped(self, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         installed = tmp_path / "site-packages"
         (installed / "pip").mkdir(parents=True)
         (installed / "pip" / "__init__.py").write_text("")
@@ -179,7 +183,7 @@ class TestShipped:
         (installed / "shipped_module.py").write_text("WORD = 'shipped'\n")
         monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": str(installed), "platlib": str(installed)})
         archive = pack_environment(tmp_path / "python.tar.gz")
-        with open_uploader(f"file://{tmp_path}/st%20ore") as uploader:
+        with open_uploader(store) as uploader:
             ref = uploader.store(archive, topology_id="words-1")
         keys = {"heron.package.python": "ship", "heron.uploader.url": str(tmp_path / "store")}
         launch = launch_with(tmp_path, **keys)
@@ -194,9 +198,9 @@ class TestShipped:
             os.chmod(directory, 0o777)
             yield Path(directory)
 
-    def run(self, command: list[str], tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: list[str], tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         host = f"{sys.base_prefix}/bin/{command[0]}"
-        environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+        environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **more}
         return subprocess.run(
             [host, "-I", *command[1:], *arguments], env=environment, cwd="/", capture_output=True, text=True
         )
@@ -286,6 +290,37 @@ class TestShipped:
         assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
         assert "submit it again" in missing.stderr
         assert list((tmp_path / "home" / ".cache" / "heron" / "python").iterdir()) == []
+
+    @pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")
+    def test_it_comes_from_s3_to_a_host_without_boto3(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in S3Server.credentials.items():
+            monkeypatch.setenv(name, value)
+
+        def fails(code: int, why: str, **credentials: str) -> None:
+            done = self.run(command, tmp_path, "-c", "pass", **credentials)
+            assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+            assert why in done.stderr
+
+        keys = dict(S3Server.credentials)
+        with S3Server(tmp_path / "s3") as server:
+            url = server.url("packages").replace("packages?", "packages/of%20all+teams/now?")
+            command = self.shipped(url, tmp_path, monkeypatch)
+            assert command[3].startswith("s3://packages/of%20all+teams/now/")
+            fails(1, "which this container's environment lacks")
+            fails(1, "S3 answers SignatureDoesNotMatch", **{**keys, "AWS_SECRET_ACCESS_KEY": "wrong"})
+            fails(1, "S3 answers XAdminUserNotFound", **{**keys, "AWS_ACCESS_KEY_ID": "stranger"})
+            done = self.run(command, tmp_path, "-c", "import shipped_module as m; print(m.WORD)", **keys)
+            assert (done.stdout, done.stderr) == ("shipped\n", "")
+            (made,) = (tmp_path / "home/.cache/heron/python").iterdir()
+            shutil.rmtree(made)
+            (stored,) = (tmp_path / "s3/buckets/packages").rglob("*.0.tar.gz")
+            content = stored.read_bytes()
+            stored.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            fails(1, "is damaged: kill the topology", **keys)
+            stored.unlink()
+            fails(1, "is not there: kill the topology", **keys)
+        fails(75, "cannot be fetched: [Errno 111] Connection refused", **keys)
+        assert list(made.parent.iterdir()) == []
 
     def test_a_cache_of_somebody_else_is_not_used(self, command: list[str], tmp_path: Path) -> None:
         cache = tmp_path / "home" / ".cache" / "heron" / "python"
