@@ -13,6 +13,7 @@ from heronpy.files._local_disk import on_local_disk
 from heronpy.files._local_path import local_path
 from heronpy.files._lock import lock_within
 from heronpy.files._owned_file import read_owned_file
+from heronpy.files._private import make_private
 from heronpy.files._replace import replace_file, replacing
 from heronpy.files._sync import sync
 
@@ -21,6 +22,7 @@ __all__ = [
     "create_file",
     "local_path",
     "lock_within",
+    "make_private",
     "on_local_disk",
     "outrace_removal",
     "read_owned_file",

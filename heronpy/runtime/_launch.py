@@ -18,6 +18,7 @@ Unix sockets live elsewhere, because their paths may have at most 107 bytes: in
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -32,7 +33,7 @@ import heronpy
 from heronpy.address import WILDCARDS, bare_host, join_address
 from heronpy.config import KIB, EngineConfig
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
-from heronpy.files import outrace_removal, read_owned_file, remove_empty
+from heronpy.files import make_private, outrace_removal, read_owned_file, remove_empty
 from heronpy.runtime._route import route_to
 from heronpy.runtime._statemgr_spec import StatemgrSpec
 from heronpy.security import Security
@@ -95,7 +96,7 @@ class Launch:
 
     def save(self, token: str | None = None) -> None:
         """Write launch.json, and the token (a new random one unless given) where there is none yet."""
-        self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.dir, exist_ok=True)
         if self.dir.stat().st_uid == os.geteuid() and self.dir.stat().st_mode & 0o022:
             self.dir.chmod(0o700)  # made under a umask that lets the group write: nothing would be read from it
         fd = os.open(self.dir / LAUNCH_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -286,6 +287,7 @@ class Launch:
 
         Raises:
             UntrustedError: it exists and belongs to another user.
+            StateError: it cannot be made.
         """
         path = self.socket_root() / str(container)
 
@@ -299,13 +301,27 @@ class Launch:
                     directory.chmod(0o700)
             return path
 
-        return outrace_removal(make)  # the last topology of this host may be killed now
+        try:
+            return outrace_removal(make)  # the last topology of this host may be killed now
+        except OSError as e:
+            raise StateError(
+                f"no sockets can be in {path}: {e.filename}: {e.strerror}: set TMPDIR to a directory of yours"
+            ) from e
 
     def remove_sockets(self) -> None:
         """Remove the topology's sockets on this host, as far as that is possible: nobody listens any more."""
+        for root in self.own_sockets():
+            shutil.rmtree(root, ignore_errors=True)
+            remove_empty([root.parent])  # else other topologies have their sockets there
+
+    def own_sockets(self) -> list[Path]:
+        """`socket_root`, unless another user has taken the name of the directory above it."""
         root = self.socket_root()
-        shutil.rmtree(root, ignore_errors=True)
-        remove_empty([root.parent])
+        with contextlib.suppress(OSError):
+            found = root.parent.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                return [root]
+        return []
 
 
 def _is_another(release: Any) -> bool:

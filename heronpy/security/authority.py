@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from heronpy.errors import HeronError, StateError, UsageError
+from heronpy.files import make_private
 from heronpy.security._files import private_directory, read_secret, write_secret
 from heronpy.security._identity import CLI, METRICS_DNS_NAME, SCHEDULER, TRACKER, bootstraps, dns_name_of, uri_of
 from heronpy.security._security import CA_FILE, SCRAPERS_FILE
@@ -236,7 +237,7 @@ def scraper_certificate(directory: Path) -> bytes:
         StateError: the directory belongs to another user.
         OSError: it cannot be written.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_private(directory, exist_ok=True)
     private_directory(directory)
     path = directory / SCRAPER_FILE
     if not path.exists():

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
-from heronpy.files import lock_within, sync
+from heronpy.files import lock_within, make_private, sync
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._file_watches import FileWatches
 from heronpy.statemgr._node_file import (
@@ -99,7 +99,7 @@ class FileStateManager(StateManager):
         self._foreign: set[str] = set()
         with self._errors("open"):
             if parents:
-                os.makedirs(os.path.dirname(self._root), mode=0o700, exist_ok=True)
+                make_private(Path(self._root).parent, exist_ok=True)
             self._make_root()
             self._trusted = trusted_owners(self._root)
             self._make_tree()

@@ -26,7 +26,7 @@ import heronpy
 from heronpy import loader
 from heronpy.address import bare_host, listening_socket
 from heronpy.errors import AlreadyExistsError, ConfigError, DamagedStateError, HeronError, StateError, UnavailableError
-from heronpy.files import outrace_removal
+from heronpy.files import make_private, outrace_removal
 from heronpy.host import begin_submission, end_submission, in_submission, remove_directory
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
@@ -220,7 +220,7 @@ def _store(submission: Submission, home: Path, secrets: Mapping[str, str], undo:
     launch = submission.launch
     undo.callback(_remove_directory, launch)
     try:
-        outrace_removal(lambda: launch.dir.mkdir(parents=True, mode=0o700))
+        outrace_removal(lambda: make_private(launch.dir))
         begin_submission(launch.dir)
         store_secrets(launch, secrets)
         launch = _staged(submission)

@@ -113,9 +113,11 @@ def launch_service(launch: Launch) -> None:
 
     Raises:
         ConfigError: the topology was submitted with another release of heronpy.
+        StateError: there is no place for its sockets.
         UnavailableError: it ended, or does not answer in time; carries the end of its log. It does not run then.
     """
     launch.check_release()
+    launch.socket_dir(0)  # where it cannot be, executors would only say so in their logs, again and again
     logs = [service_log_dir(launch) / name for name in ("scheduler.out", "scheduler.log")]
     starts = {path: path.stat().st_size if path.exists() else 0 for path in logs}
     try:

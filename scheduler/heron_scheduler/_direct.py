@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
 from heronpy.errors import ConfigError, StateError, UnavailableError
-from heronpy.files import outrace_removal
+from heronpy.files import make_private, outrace_removal
 from heronpy.host import end_submission, remove_directory
 from heronpy.plan import PackingPlan
 from heronpy.proto import state_pb2
@@ -258,7 +258,7 @@ def hands_over(scheduler: str) -> bool:
 
 
 def _begin(above: Path, name: str) -> Path:
-    above.mkdir(parents=True, mode=0o700, exist_ok=True)
+    make_private(above, exist_ok=True)
     return Path(tempfile.mkdtemp(dir=above, prefix=f".{name}."))
 
 

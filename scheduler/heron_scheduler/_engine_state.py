@@ -7,7 +7,6 @@ import logging
 
 from heron_scheduler._spi import scheduler_of
 from heronpy.errors import DamagedStateError, StateError
-from heronpy.files import remove_empty
 from heronpy.host import remove_directory
 from heronpy.runtime import Launch
 from heronpy.statemgr import StateManager, open_statemgr, records
@@ -32,13 +31,12 @@ def remove_directories(launch: Launch) -> None:
     Raises:
         StateError: a directory cannot be removed.
     """
-    root = launch.socket_root()
-    for directory in (root, launch.dir):
+    for directory in (*launch.own_sockets(), launch.dir):
         try:
             remove_directory(directory)
         except OSError as e:
             raise StateError(f"{directory} cannot be removed: {e.strerror or e}") from e
-    remove_empty([root.parent])  # else other topologies have their sockets there
+    launch.remove_sockets()
     log.info("topology %s is removed", launch.topology)
 
 

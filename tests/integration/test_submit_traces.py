@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,6 +184,74 @@ def test_a_directory_of_somebody_else_is_neither_used_nor_killed(
     assert running(home) == [launch]
     # A child of an executor that is about to become something else looks like another one for a moment.
     eventually_sync(lambda: _equal(len(processes(launch, EXECUTOR)), 3))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("kind", ["directory", "file", "link"])
+def test_where_another_user_has_taken_the_place_of_sockets_the_submission_says_so(
+    home: Path, tmp: Path, kind: str
+) -> None:
+    taken = taken_by_another(tmp, kind)
+    with pytest.raises(StateError, match=f"{taken}.*: set TMPDIR to a directory of yours"):
+        submit(loader.Definition.of(Numbers), home=home)
+    assert [*home.glob("topologies/*")] == []
+    assert [*(tmp / "secret").glob("*/*")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("kind", ["directory", "file", "link"])
+def test_what_another_user_puts_in_the_place_of_sockets_keeps_no_topology_from_being_killed(
+    home: Path, tmp: Path, kind: str
+) -> None:
+    """As after a reboot, or a cleaning of /tmp."""
+    launch = submit(loader.Definition.of(Numbers), home=home)
+    sockets = launch.socket_root()
+    assert sockets.parent.parent == tmp
+    sockets.parent.rename(tmp / "gone")
+    taken = taken_by_another(tmp, kind, precious=sockets.name)
+    kill(launch)
+    assert (processes(launch), launch.dir.exists()) == ([], False)
+    assert taken.lstat().st_uid == ANOTHER
+    if kind == "link":
+        assert (tmp / "secret" / launch.socket_root().name).exists(), "a link of another user leads nowhere"
+
+
+def test_no_directory_of_a_topology_is_for_others_to_write_to_whatever_the_umask(home: Path) -> None:
+    """Who may write to one above it may move the topology away, which ends it."""
+    before = os.umask(0)
+    try:
+        launch = submit(loader.Definition.of(Numbers), home=home)
+    finally:
+        os.umask(before)
+    open_to_others = {path for path in [home, *home.rglob("*")] if path.is_dir() and path.stat().st_mode & 0o022}
+    closed = {path for path in [home, *home.rglob("*")] if not path.stat().st_mode & 0o077}
+    assert {path for path in open_to_others if closed.isdisjoint(path.parents)} == set()
+    assert launch.dir in closed
+
+
+ANOTHER = 65534
+
+
+@pytest.fixture
+def tmp(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where processes have their sockets: a path that is short enough for that."""
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        yield Path(directory)
+
+
+def taken_by_another(tmp: Path, kind: str, precious: str = "precious") -> Path:
+    """What another user has made in the place of this user's sockets."""
+    taken = tmp / f"heron-{os.getuid()}"
+    if kind == "directory":
+        taken.mkdir(mode=0o777)
+    elif kind == "file":
+        taken.touch()
+    else:
+        (tmp / "secret" / precious).mkdir(parents=True)
+        taken.symlink_to(tmp / "secret")
+    os.chown(taken, ANOTHER, -1, follow_symlinks=False)
+    return taken
 
 
 @pytest.mark.parametrize("named", ["{elsewhere}", "{home}/../elsewhere", "../elsewhere"])

@@ -128,7 +128,7 @@ async def test_a_topology_whose_last_checkpoint_fails_is_killed_by_force_only(tm
             client.headers.update({"x-heron-request": "1"})
             failed = await client.post(f"{place}/kill")
             assert failed.status_code == 503
-            assert "is not killed: " in failed.text
+            assert "is not killed, but paused: " in failed.text
             assert handle.processes()["tmaster"] > 0
             killed = await client.post(f"{place}/kill", params={"force": "true"})
             assert (killed.status_code, killed.json()["status"]) == (200, "Killed")
