@@ -8,6 +8,7 @@ without any of the keys are left out as a whole.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import itertools
 import pickle
 from collections.abc import Collection, Container, Iterator, Sequence
@@ -59,6 +60,31 @@ def changed_keys(
                 return None
         return changed
     return None
+
+
+def has_changed(directory: Location, manifest: Manifest, view: str, parts: Sequence[Part], batch: int) -> bool:
+    """Whether a batch has other rows than before; also if it is new, or they cannot be read.
+
+    Args:
+        directory: the job's.
+        manifest: before the batch is replaced.
+        view: its name.
+        parts: the new files of it.
+        batch: its id.
+    """
+    done = manifest.batches.get(batch)
+    if done is None or view not in done.views:
+        return True
+    with contextlib.suppress(StateError):
+        before = _merged(batch_files(directory, view, batch, done))
+        now = _merged([part.written for part in parts])
+        return any(a != b for a, b in itertools.zip_longest(before, now))
+    return True
+
+
+def _merged(files: Sequence[Location]) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of parts, each of which has its own by key."""
+    return heapq.merge(*map(read_rows, files))
 
 
 class Occurrences:

@@ -30,7 +30,7 @@ from heronpy.pipeline.masters import import_path
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
 from heronpy.pipeline.outputs import SinkPort, SinkReducer, StorePort, StoreReducer
 from heronpy.pipeline.partials import BEFORE_MS, PartialsTask
-from heronpy.pipeline.plan import BatchPlan, is_sessions
+from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.reductions import (
     KeyedWindowPort,
     KeyedWindowReducer,
@@ -54,6 +54,7 @@ from heronpy.streamlet.graph import (
     ReduceByWindowNode,
     SinkNode,
     StoreNode,
+    reduces_sessions,
 )
 from heronpy.streamlet.operators import Push, Times
 
@@ -234,8 +235,8 @@ class _Work:
             return SinkPort(node, task, layout, outbox, ordered=self.ordered)
         if isinstance(node, JoinNode):
             return JoinPort(node, side, task, outbox)
-        if is_sessions(node):
-            return SessionPort(node, task, layout, outbox)
+        if reduces_sessions(node):
+            return SessionPort(node, task, layout, outbox, self._begins(node.stage))
         if isinstance(node, ReduceByKeyNode):
             return KeyPort(node, task, layout, outbox, self._begins(node.stage), self._taken(node.stage))
         if isinstance(node, ReduceByKeyAndWindowNode):
@@ -267,8 +268,9 @@ class _Work:
                     node, task, layout, back_ms, self.port(kept, 0), plan.stored(kept), is_reduced=plan.is_nested
                 )
             assert isinstance(node, (ReduceByKeyAndWindowNode, ReduceByWindowNode)), node
-            if is_sessions(node):
-                return SessionReducer(node, task, layout, back_ms)
+            if reduces_sessions(node):
+                kept = self.setting.plan.opens.get(name)
+                return SessionReducer(node, task, layout, back_ms, None if kept is None else self.port(kept, 0))
             if isinstance(node, ReduceByKeyAndWindowNode):
                 return KeyedWindowReducer(node, task)
             return WindowReducer(node, task)

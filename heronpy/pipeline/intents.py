@@ -13,6 +13,7 @@ import msgspec
 from heronpy.errors import HeronError
 from heronpy.filesystem import Found, Location, files_of
 from heronpy.pipeline.manifest import Manifest, every_tier
+from heronpy.pipeline.task import Report
 
 INTENTS = "intents"
 """The folder of the notes, in the job's directory."""
@@ -53,6 +54,19 @@ def settle(note: Location) -> None:
     """Remove a note: the manifest names what was written."""
     with contextlib.suppress(HeronError, OSError):  # the next run finds that all of it counts
         files_of(note).delete([note])
+
+
+def undo(directory: Location, note: Location, report: Report) -> None:
+    """Remove what was written, and its note: it is to be computed otherwise.
+
+    Raises:
+        OSError, HeronError: it cannot be removed now; the next run does.
+    """
+    files = files_of(directory)
+    for folder, _ in msgspec.json.decode(files.read(note), type=Intent).folders():
+        files.delete_folder(directory / folder)
+    files.delete(report.letters)
+    settle(note)
 
 
 def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list[Location], set[str | None]]:

@@ -1,7 +1,9 @@
-"""What a reduction without a window has of each batch alone, kept so that no run begins at the beginning of all data.
+"""What runs keep for others after them, so that none begins at the beginning of all data.
 
-It is a view that only runs read: in the same files, made visible by the same manifest, rolled up into the same tiers. A
-run that adds a batch reads that batch, and what is kept of all batches before it: some files for each level of tiers.
+Of a reduction without a window it is what it has of each batch alone: a view that only runs read, in the same files,
+made visible by the same manifest, rolled up into the same tiers. A run that adds a batch reads that batch, and what is
+kept of all batches before it: some files for each level of tiers. Of sessions it is those that are open at the end of
+each batch, of which only the last is read: no tiers are made of them.
 """
 
 from __future__ import annotations
@@ -68,6 +70,38 @@ class Partials(Monoid):
 
     def decode(self, data: bytes) -> Any:
         return pickle.loads(data)
+
+
+class OpenSessions(Monoid):
+    """A key's session that is open at the end of a batch, pickled: a list of one (start in ms, end in ms, value)."""
+
+    def __init__(self, gap_ms: int, *, place: str = "") -> None:
+        """Of a reduction of sessions.
+
+        Args:
+            gap_ms: that ends a session.
+            place: what distinguishes the reduction from others, where its name does not.
+        """
+        self._gap_ms, self._place = gap_ms, place
+
+    @property
+    def signature(self) -> str:
+        return ", ".join(filter(None, (f"open sessions of {self._gap_ms} ms", self._place)))
+
+    def lift(self, value: bytes) -> bytes:
+        return value
+
+    def merge(self, a: bytes, b: bytes) -> bytes:
+        raise AssertionError("a key has one open session at a time")
+
+    def result(self, acc: bytes) -> None:
+        return None  # it is not read
+
+    def encode(self, acc: bytes) -> bytes:
+        return acc
+
+    def decode(self, data: bytes) -> bytes:
+        return data
 
 
 def pickled(value: Any) -> bytes:

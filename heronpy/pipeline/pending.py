@@ -61,6 +61,8 @@ class Work:
     """Whether others than those that were looked at may have to be computed: see `decide`."""
     passed_on: dict[int, str] = field(default_factory=dict)
     """`Batch.passed_on` of batches, once all that are not carried are done."""
+    reopened: set[int] = field(default_factory=set)
+    """Batches that are not done any more, as other sessions are open before them."""
 
     def block(self, damaged: Collection[int], lookback: int | None) -> None:
         """Leave out what is computed from batches with damaged input."""
@@ -105,6 +107,7 @@ def decide(
     sinks: Collection[str],
     windows: Mapping[str, str],
     only: Collection[int] | None = None,
+    also: Collection[int] = (),
     among: Collection[int] | None = None,
     looked_at: Collection[int] | None = None,
     hurt: Mapping[int, Mapping[str, str]] | None = None,
@@ -126,6 +129,7 @@ def decide(
         sinks: that each batch must have.
         windows: see `Work.windows`.
         only: compute these and no others, whether or not they are done.
+        also: compute these in any case.
         among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
         looked_at: batches whose input is in `inputs`, if they have any; None: all.
         hurt: input of batches before it was damaged, see `hurt_batches`.
@@ -157,10 +161,11 @@ def decide(
         unhurt = {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}
         work.unhurt = _fingerprints(candidates, unhurt, lookback, work.chain)
     if only is not None:
-        work.pending = sorted(batch for batch in set(only) if batch <= closable)
+        work.pending = sorted(batch for batch in {*only, *also} if batch <= closable)
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
-        work.pending = [b for b in candidates if b in orphaned or not _is_done(manifest, work, b, views, sinks)]
+        ordered = {*orphaned, *also}
+        work.pending = [b for b in candidates if b in ordered or not _is_done(manifest, work, b, views, sinks)]
         work.carried = {b for b in work.pending if _can_carry(manifest, work, b, views, sinks)}
         work.settled = _whole(manifest, work) if few else _settled(manifest, work, among)
     if few:
@@ -179,9 +184,13 @@ def decide(
 def can_resume(
     manifest: Manifest, work: Work, group: Sequence[int], views: Mapping[str, str], sinks: Collection[str]
 ) -> bool:
-    """Whether all batches before some that are neighbours are done, so that what was kept of those suffices."""
+    """Whether all batches before some that are neighbours are done, so that what was kept of those suffices.
+
+    Or stay as they are: what is computed goes on from what they have.
+    """
     inside = [batch for batch in work.fingerprints if min(group) <= batch <= max(group)]
-    before = (batch for batch in work.fingerprints if batch < min(group))
+    kept = {*work.kept}
+    before = (batch for batch in work.fingerprints if batch < min(group) and batch not in kept)
     return sorted(inside) == sorted(group) and all(_is_done(manifest, work, batch, views, sinks) for batch in before)
 
 

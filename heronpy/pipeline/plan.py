@@ -16,7 +16,7 @@ from heronpy.connectors import Source
 from heronpy.errors import TopologyError
 from heronpy.pipeline.batch import KEPT
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.partials import Partials
+from heronpy.pipeline.partials import OpenSessions, Partials
 from heronpy.stores import SqliteStore
 from heronpy.streamlet.graph import (
     KEYED,
@@ -28,18 +28,24 @@ from heronpy.streamlet.graph import (
     LateNode,
     LogNode,
     Node,
+    ReduceByKeyAndWindowNode,
     ReduceByKeyNode,
+    ReduceByWindowNode,
     SinkNode,
     SourceNode,
     StoreNode,
+    is_sessions,
+    reduces_sessions,
 )
+from heronpy.streamlet.monoid import Monoid
 from heronpy.streamlet.windowconfig import WindowConfig
-from heronpy.windows import Session
 
 EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
 """Operations that elements travel to. A sink's travel so that each batch has few files."""
 _TWINS: dict[type[Node], tuple[str, str]] = {
     ReduceByKeyNode: ("go on from the values", "call set_name() on one of them"),
+    ReduceByWindowNode: ("go on with the open sessions", "call set_name() on one of them"),
+    ReduceByKeyAndWindowNode: ("go on with the open sessions", "call set_name() on one of them"),
     SinkNode: ("have the files", "give one a name, to_sink(…, name=…)"),
 }
 """What one could do with another's, and what is done against it."""
@@ -74,6 +80,8 @@ class BatchPlan:
     """Views that it does not compute, by name, and why."""
     partials: dict[str, str] = field(default_factory=dict)
     """The outputs in which reductions without a window keep what they have of each batch, by the reductions."""
+    opens: dict[str, str] = field(default_factory=dict)
+    """The outputs in which the sessions are kept that are open at the end of each batch, by what reduces them."""
     batch_length_ms: int = 1
     """The program's."""
     running: set[str] = field(default_factory=set)
@@ -94,12 +102,17 @@ class BatchPlan:
         return None if None in backs else max((back for back in backs if back is not None), default=0)
 
     @property
+    def kept(self) -> dict[str, str]:
+        """All outputs that only runs read, by what they are kept of."""
+        return self.partials | self.opens
+
+    @property
     def depth(self) -> int:
         """The number of shuffles."""
         return max(self.levels.values())
 
     def resumed(self) -> BatchPlan:
-        """The same for tasks that are given what reductions have kept, and so do not read it all again."""
+        """The same for tasks that are given what reductions and sessions have kept, and so do not read it all again."""
         return replace(self, back_ms=_backs(self, resumed=True), is_resumed=True)
 
     def carried(self) -> BatchPlan:
@@ -120,7 +133,7 @@ class BatchPlan:
         return not all(map(self.is_first, self.partials))
 
     def begins(self, stage: str, first: int) -> int | None:
-        """The first batch whose elements a reduction without a window takes; what is before it, it is given.
+        """The first batch whose elements a reduction takes that something is kept of; what is before it, it is given.
 
         Args:
             stage: the reduction.
@@ -240,8 +253,8 @@ def _planned(job: Job, nodes: Sequence[Node], outputs: Sequence[Node], *, keeps:
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
         refuse_twins(plan.nodes.values())
-        if not any(map(is_sessions, plan.nodes.values())):  # with sessions all is read
-            _keep_partials(plan)
+        if not any(isinstance(node, JoinNode) and is_sessions(node) for node in plan.nodes.values()):
+            _keep(plan)  # of a session that is joined, all elements would have to be kept: all is read
         _trace(plan)
     return plan
 
@@ -251,11 +264,6 @@ def _origin(parent: Node) -> Node:
     if isinstance(parent, ArchiveNode):
         return parent
     return next((child for child in parent.children if isinstance(child, ArchiveNode)), parent)
-
-
-def is_sessions(node: Node) -> bool:
-    """Whether a node's windows are sessions: these may reach over any number of batches."""
-    return isinstance(node, WINDOWED) and isinstance(node.window.windows, Session)
 
 
 def _is_input(node: Node) -> bool:
@@ -374,39 +382,51 @@ def _back(
         node, after = plan.nodes[child], backs[child]
         if carried and child in plan.partials and plan.is_first(child):
             after = 0  # of batches that are not computed from elements, it is given what it has kept
-        if after is None or is_sessions(node) or (isinstance(node, ReduceByKeyNode) and not resumed):
+        reads_all = isinstance(node, ReduceByKeyNode) or is_sessions(node)
+        if after is None or (reads_all and not (resumed and child in plan.kept)):
             return None
-        if isinstance(node, ReduceByKeyNode):  # what is kept is of whole batches
+        if reads_all:  # what is kept is of whole batches
             after = -(-after // plan.batch_length_ms) * plan.batch_length_ms
-        longest = max(longest, after + (node.window.duration_ms if isinstance(node, WINDOWED) else 0))
+        elif isinstance(node, WINDOWED):
+            after += node.window.duration_ms
+        longest = max(longest, after)
     return longest
 
 
-def _keep_partials(plan: BatchPlan) -> None:
-    """Add a view for each reduction that only runs read; no other has a name like that."""
-    reductions = {name: node for name, node in plan.nodes.items() if isinstance(node, ReduceByKeyNode)}
-    for name, reduction in reductions.items():
-        view = KEPT + name
-        monoid = Partials(reduction.function, timed=name in plan.exact, place=reduction.place)
-        node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
-        plan.nodes[node.stage] = node
-        plan.feeds[node.stage] = []
-        plan.back_ms[node.stage] = 0
-        plan.levels[node.stage] = plan.levels[name] + 1
-        plan.outputs.append(node.stage)
-        plan.partials[name] = node.stage
+def _keep(plan: BatchPlan) -> None:
+    """Add a view that only runs read for each reduction without a window, or of sessions; no other has such a name."""
+    for name, node in list(plan.nodes.items()):
+        if isinstance(node, ReduceByKeyNode):
+            monoid: Monoid = Partials(node.function, timed=name in plan.exact, place=node.place)
+            plan.partials[name] = _kept_in(plan, name, monoid)
+        elif reduces_sessions(node):
+            plan.opens[name] = _kept_in(plan, name, OpenSessions(node.window.duration_ms, place=node.place))
+
+
+def _kept_in(plan: BatchPlan, name: str, monoid: Monoid) -> str:
+    view = KEPT + name
+    node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
+    plan.nodes[node.stage] = node
+    plan.feeds[node.stage] = []
+    plan.back_ms[node.stage] = 0
+    plan.levels[node.stage] = plan.levels[name] + 1
+    plan.outputs.append(node.stage)
+    return node.stage
 
 
 def refuse_twins(nodes: Iterable[Node]) -> None:
-    """Refuse reductions, and sinks, that have only a number to tell them apart.
+    """Refuse reductions that something is kept of, and sinks, that have only a number to tell them apart.
 
     Raises:
         TopologyError: there are two.
     """
     known: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, (ReduceByKeyNode, SinkNode)) and node.is_numbered:
-            other = known.setdefault(node.place if isinstance(node, ReduceByKeyNode) else node.op, node.stage)
+        if not node.is_numbered:
+            continue
+        place = node.op if isinstance(node, SinkNode) else getattr(node, "place", "")
+        if place:
+            other = known.setdefault(place, node.stage)
             if other != node.stage:
                 one, how = _TWINS[type(node)]
                 raise TopologyError(
@@ -422,7 +442,8 @@ def _trace(plan: BatchPlan) -> None:
     plan.running |= {kept for name, kept in plan.partials.items() if name in behind}
     firsts = plan.partials.keys() - behind
     into = [(name, child) for name in plan.nodes for child, _ in plan.feeds[name] if child in behind]
-    plan.can_carry = bool(plan.partials) and all(name in behind or name in firsts for name, _ in into)
+    meets_none = all(name in behind or name in firsts for name, _ in into)
+    plan.can_carry = bool(plan.partials) and not plan.opens and meets_none
 
 
 def _below(plan: BatchPlan, name: str) -> Iterator[str]:

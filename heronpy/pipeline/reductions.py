@@ -113,14 +113,15 @@ class Span:
         return time_ms < self.end_ms and (self.begin_ms is None or time_ms >= self.begin_ms)
 
 
-def emit(push: Push, results: Iterator[tuple[Any, int]]) -> Iterator[None]:
-    """Push (element, time) in chunks; yields after each, so that what was sent can leave."""
+def emit(push: Push, results: Iterator[tuple[Any, int] | None]) -> Iterator[None]:
+    """Push (element, time) in chunks; yields after each, and where there is None, so that what was sent can leave."""
     values: list[Any] = []
     times: list[int] = []
-    for value, time in results:
-        values.append(value)
-        times.append(time)
-        if len(values) >= _RESULTS:
+    for result in results:
+        if result is not None:
+            values.append(result[0])
+            times.append(result[1])
+        if result is None or len(values) >= _RESULTS:
             push(values, times)
             values, times = [], []
             yield

@@ -7,6 +7,7 @@ it, and computes what is pending still.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from heronpy.filesystem import Location, files_of
 from heronpy.pipeline._commit import commit, output_folders, output_windows
 from heronpy.pipeline.batch import KEPT, TIER_BATCHES
 from heronpy.pipeline.batch_times import batch_name, batch_names
-from heronpy.pipeline.carrying import Occurrences, affected, changed_keys
+from heronpy.pipeline.carrying import Occurrences, affected, changed_keys, has_changed
 from heronpy.pipeline.changes import Found, find_changes, forget, program_of, remember
 from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
 from heronpy.pipeline.exchange import PART_BYTES
@@ -38,7 +39,7 @@ from heronpy.pipeline.inputs import (
     source_readings,
     unread_files,
 )
-from heronpy.pipeline.intents import intend, settle
+from heronpy.pipeline.intents import intend, settle, undo
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
@@ -157,6 +158,8 @@ class _Run:
         remove_leftovers(leftovers)
         files_of(job.directory).remove_torn(job.directory, _LARGE)
         self._manifest.garbage = []
+        self._held = contextlib.ExitStack()
+        self._context: SparkContext | None = None
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
         self._views = {name: node.monoid.signature for name, node in plan.stores().items()}
@@ -169,18 +172,27 @@ class _Run:
         """Keys that have another value in what a reduction keeps, by its view; None: too many."""
         self._looks_at_few = self._carried_lookback is not None and not plan.is_nested
         """Whether what follows from a changed batch is looked for by its keys: see `_followers`."""
+        self._reopened: set[int] = set()
+        """Batches to compute in any case: before them other sessions turned out to be open."""
+        self._looks_again = False
+        """Whether what a Spark job has made counts for nothing, as more is to be computed with it."""
+        self._reads_all = False
+        """Whether sessions are computed from the beginning: not all is done that they would go on from."""
+        rolled_up = plan.nodes.keys() - plan.opens.values()
+        self._rolled_up = {view: node for view, node in plan.stores().items() if node.stage in rolled_up}
 
     def run(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> RunReport:
         began = time.monotonic()
         if until_ms is not None:
             # A batch that has not ended cannot be done: reads would leave out what is live in it.
             until_ms = min(until_ms, _now_ms())
-        if self._plan.sources():
-            self._archives = open_archives(self._job, self._plan)
-            self._everything(until_ms)
-        else:
-            while not self._pending(until_ms, batches, everything=everything):
-                pass  # each time it is known of more batches that they are computed from their archive
+        with self._held:
+            if self._plan.sources():
+                self._archives = open_archives(self._job, self._plan)
+                self._everything(until_ms)
+            else:
+                while not self._pending(until_ms, batches, everything=everything):
+                    pass  # each time it is known of more batches that they are to be computed, or from their archive
         self._report.committed_watermark = self._manifest.committed_watermark
         self._report.notes = list(dict.fromkeys(self._report.notes))
         self._report.input_bytes = self._archived_bytes()
@@ -190,8 +202,10 @@ class _Run:
 
     def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> bool:
         """All input is in archives: compute what is pending. False: there is more, after another look at archives."""
-        manifest, lookback = self._manifest, self._in_batches(self._plan.lookback_ms)
-        everything |= lookback is None and not self._plan.partials  # all is read, however little is new
+        manifest, lookback = self._manifest, self._in_batches(self._lookback_ms)
+        everything |= self._reads_all or (lookback is None and not self._plan.kept)  # however little is new
+        if batches is not None:
+            batches = {*batches}.difference(self._report.batches)
         reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
         span = None if lookback is None else max(lookback, reach)
         before = _noted(manifest)
@@ -203,7 +217,7 @@ class _Run:
             until_ms=until_ms,
             span=span,
             back=self._in_batches(self._plan.resumed().lookback_ms) or 0,
-            only=batches or (),
+            only={*(batches or ()), *self._reopened},
             everything=everything,
             carried_span=self._carried_lookback if lookback is None else None,
             also=self._not_carried,
@@ -225,6 +239,7 @@ class _Run:
             sinks=sinks,
             windows=output_windows(self._plan),
             only=batches,
+            also=self._reopened,
             among=found.affected,
             looked_at=found.looked_at(),
             hurt=hurt_batches(self._archives, inputs, manifest.batches),
@@ -247,7 +262,7 @@ class _Run:
             self._not_carried |= unseen
             if unseen:
                 return False
-        self._report_lost(work, self._plan.lookback_ms)
+        self._report_lost(work, self._lookback_ms)
         self._block(work, lookback)
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
         left = undone(manifest, work, found.dirty, span, reach, views, sinks)
@@ -255,6 +270,7 @@ class _Run:
         manifest.is_settled = few or (manifest.is_settled and not work.pending)
         if self._compute(work, lookback, input_sizes):
             return False
+        found.dirty |= work.reopened
         if lookback is None:
             later = next(manifest.batches.between(found.closable + 1, None), None)
             manifest.is_settled = later is None and not unfinished(manifest, work, views, sinks)
@@ -288,9 +304,18 @@ class _Run:
     def _grouped(self, work: Work, lookback: int | None, sizes: Mapping[int, int], group_bytes: int) -> list[list[int]]:
         if not work.carries:
             # What is computed from everything goes on from what was kept of all batches before its group.
-            return grouped(work.pending, sizes, group_bytes, work.fingerprints if lookback is None else ())
+            return grouped(work.pending, sizes, group_bytes, self._between(work, lookback))
         kept = {batch: self._kept_bytes(batch) for batch in work.carried}
         return carried_groups(work, {**sizes, **kept}, group_bytes, is_nested=self._plan.is_nested)
+
+    def _between(self, work: Work, lookback: int | None) -> Collection[int]:
+        """Batches that are not computed, and keep those around them out of one group."""
+        if not self._plan.opens:
+            return work.fingerprints if lookback is None else ()
+        batches = self._manifest.batches
+        gaps = itertools.pairwise(work.pending)
+        first = (next(batches.between(a + 1, b - 1), None) for a, b in gaps if b > a + 1)
+        return {*work.fingerprints, *(found[0] for found in first if found is not None)}
 
     def _divided(self, batch: int) -> int:
         """Among how many parts the keys of its views are divided."""
@@ -303,24 +328,34 @@ class _Run:
 
     def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> bool:
         """Compute what is pending, group by group, and roll up. True: some of it is to be computed from its archive."""
-        if not work.pending and not views_to_roll_up(self._job, self._manifest, self._plan.stores()):
+        if not work.pending and not views_to_roll_up(self._job, self._manifest, self._rolled_up):
             return False
-        with self._spark() as sc:
-            group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
-            work.groups = self._grouped(work, lookback, input_sizes, group_bytes)
-            while work.groups:
-                group = work.groups[0]
-                left = [batch for one in work.groups[1:] for batch in one]
-                if self._group(sc, work, group, left, lookback, input_sizes, group_bytes):
-                    work.groups.remove(group)
-                elif work.few and not self._looks_at_few:
-                    return True
-                elif self._not_carried.isdisjoint(work.carried):
-                    self._block(work, lookback)
-                else:
-                    return True
-            roll_up(sc, self._job, self._plan.stores(), self._manifest, self._progress)
+        sc = self._spark()
+        group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
+        work.groups = self._grouped(work, lookback, input_sizes, group_bytes)
+        while work.groups:
+            group = work.groups[0]
+            left = [batch for one in work.groups[1:] for batch in one]
+            self._looks_again = False
+            if self._group(sc, work, group, left, lookback, input_sizes, group_bytes):
+                work.groups.remove(group)
+            elif self._looks_again or (work.few and not self._looks_at_few):
+                return True
+            elif self._not_carried.isdisjoint(work.carried):
+                self._block(work, lookback)
+            else:
+                return True
+        roll_up(sc, self._job, self._rolled_up, self._manifest, self._progress)
         return False
+
+    @property
+    def _lookback_ms(self) -> int | None:
+        """How long before a batch what is read of archives begins; None: it depends on all batches before.
+
+        With open sessions it begins where these end. Whether those are others is known when their batch is computed.
+        """
+        plan = self._plan
+        return plan.resumed().lookback_ms if plan.opens and not plan.partials else plan.lookback_ms
 
     def _in_batches(self, lookback_ms: int | None) -> int | None:
         return None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
@@ -341,6 +376,8 @@ class _Run:
         self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
         if not self._accept_damage:
             work.block(self._report.damaged, lookback)
+            if self._plan.opens:
+                work.block(work.blocked, None)  # the open sessions before all later ones are not known
 
     def _report_damage(self) -> None:
         """Say which batches were computed without what is damaged, or are not done for it.
@@ -422,7 +459,8 @@ class _Run:
         """Compute some batches. False: nothing of it counts.
 
         Their input turned out to be damaged; or user code raised where batches were carried: they are not from now on.
-        Or it is not known which of those that were not looked at follow from them: all are looked at from now on.
+        Or it is not known which of those that were not looked at follow from them: all are looked at from now on. Or
+        other sessions are open at their end: later ones are computed with them.
         """
         # What is damaged is read by none of them, or they would be blocked.
         damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
@@ -432,13 +470,12 @@ class _Run:
         if work.carries:
             plan = plan.carried()
             kept = self._kept(plan, group, cores(sc), {*group} - carried)
-        elif (
-            lookback is None
-            and self._plan.partials
-            and can_resume(self._manifest, work, group, self._views, self._sinks)
-        ):
+        elif plan.kept and can_resume(self._manifest, work, group, self._views, self._sinks):
             plan = plan.resumed()
             kept = self._kept(plan, group, cores(sc))
+        elif plan.opens and not self._has_looked_at_all:
+            self._reads_all = self._looks_again = True
+            return False
         back = self._in_batches(plan.lookback_ms)
         assert back is not None or self._has_looked_at_all, "the reduction would not begin with all that there is"
         read = Batches(None, max(group), damaged) if back is None else Needed({*group} - carried, back, damaged)
@@ -456,7 +493,8 @@ class _Run:
             last=max(group),
             batch_bytes={batch: input_sizes.get(batch, 0) for batch in group if batch not in carried},
             total_bytes=sum(size for batch, size in input_sizes.items() if batch in read)
-            + sum(self._kept_bytes(batch) for batch in carried),
+            + sum(self._kept_bytes(batch) for batch in carried)
+            + self._open_bytes(plan, group),
             version=version,
             carried={batch: self._divided(batch) for batch in carried},
             progress=self._progress,
@@ -477,7 +515,18 @@ class _Run:
             self._report.damaged = known | work.lacking(known, group, lookback)
         unchanged: set[int] = set()
         followers: dict[int, Batch] = {}
-        if work.few and not carried.issuperset(group):
+        if self._plan.opens:
+            followers = self._reopening(report, group)
+            if not followers.keys() <= {*left, *self._reopened}:
+                # With as many more, so that many are computed in few jobs. Nobody sees a part of it.
+                after = itertools.islice(self._manifest.batches.between(max(group) + 1, None), len(group))
+                self._reopened |= {*followers, *(batch for batch, _ in after)}
+                self._looks_again = True
+                undo(self._job.directory, note, report)
+                return False
+            work.reopened |= followers.keys()
+            self._manifest.todo = sorted({*self._manifest.todo, *followers})
+        elif work.few and not carried.issuperset(group):
             found = self._followers(work, plan, report, group, left)
             if found is None:
                 return self._look_at_all()
@@ -506,8 +555,10 @@ class _Run:
         )
         settle(note)
         work.leave(unchanged)
-        work.follow(more := {batch: done for batch, done in followers.items() if batch not in left})
-        work.groups += grouped(sorted(more), {batch: self._kept_bytes(batch) for batch in more}, group_bytes)
+        self._reopened.difference_update(group)
+        if not self._plan.opens:
+            work.follow(more := {batch: done for batch, done in followers.items() if batch not in left})
+            work.groups += grouped(sorted(more), {batch: self._kept_bytes(batch) for batch in more}, group_bytes)
         self._add(report, group)
         self._report.carried = sorted({*self._report.carried, *carried} - ({*group} - carried))
         return True
@@ -548,6 +599,49 @@ class _Run:
         known = (done.direct and done.fingerprint and not done.refused and not done.damaged for done in found.values())
         return found if all(known) else None
 
+    def _reopening(self, report: Report, group: Sequence[int]) -> dict[int, Batch]:
+        """Batches that are done, after some that were computed, if other sessions are open before them now."""
+        plan, batches, last = self._plan.resumed(), self._manifest.batches, max(group)
+        if (after := next(batches.between(last + 1, None), None)) is None:
+            return {}
+        back = max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.opens)
+        ends = [batch for batch in group if batch >= last - back]
+        kept = [(plan.stored(output).store_name, output) for output in plan.opens.values()]
+        for view, output in kept:
+            for batch in ends:
+                parts = [part for part in report.parts if part.stage == output and part.batch == batch]
+                if has_changed(self._job.directory, self._manifest, view, parts, batch):
+                    return dict(batches.between(last + 1, after[0] + back))
+        return {}
+
+    def _open_before(self, plan: BatchPlan, stage: str, group: Collection[int]) -> tuple[int, Batch] | None:
+        """The last batch before all whose elements are read for sessions; None: there is none.
+
+        Raises:
+            StateError: nothing is kept of it.
+        """
+        begins, node = plan.begins(stage, min(group)), plan.stored(plan.opens[stage])
+        assert begins is not None, stage
+        found = next(self._manifest.batches.before(begins), None)
+        if found is not None:
+            batch, done = found
+            view, signature = node.store_name, node.monoid.signature
+            if view not in done.views or done.monoids.get(view, signature) != signature:
+                raise StateError(
+                    f"batch {self._name(min(group))} cannot be computed: its sessions go on from those open at the end "
+                    f"of batch {self._name(batch)}, which are not known, and the archive has lost rows of that; put "
+                    "them back"
+                )
+        return found
+
+    def _open_bytes(self, plan: BatchPlan, group: Collection[int]) -> int:
+        """About as much in memory as the sessions that are open before a group."""
+        if not plan.is_resumed:
+            return 0
+        found = [(stage, self._open_before(plan, stage, group)) for stage in plan.opens]
+        views = [done.views[plan.stored(plan.opens[stage]).store_name] for stage, at in found if at for done in at[1:]]
+        return sum(_KEPT_ROW_BYTES * parts.rows for parts in views)
+
     def _note_changed(self, plan: BatchPlan, report: Report, batches: Sequence[int]) -> None:
         """Note which keys have another value in batches that were computed."""
         for output in plan.partials.values():
@@ -587,7 +681,7 @@ class _Run:
     def _kept(
         self, plan: BatchPlan, group: Collection[int], cores: int, read: Container[int] = ()
     ) -> list[PartialsTask]:
-        """Tasks that read what reductions have kept.
+        """Tasks that read what reductions and sessions have kept.
 
         Args:
             plan: what is computed.
@@ -606,6 +700,11 @@ class _Run:
                 files += self._kept_of(plan, node.store_name, begins, group, read)
             assert isinstance(node.monoid, Partials)
             tasks += partials_tasks(stage, files, cores, length_ms, timed=node.monoid.timed)
+        for stage, output in plan.opens.items():
+            if (before := self._open_before(plan, stage, group)) is not None:
+                view = plan.stored(output).store_name
+                files = [(None, path) for path in batch_files(directory, view, *before)]
+                tasks += partials_tasks(stage, files, cores, length_ms, timed=False)
         return tasks
 
     def _kept_of(
@@ -639,53 +738,53 @@ class _Run:
         wanted = _LAST if until_ms is None else until_ms // length - 1
         last = max([wanted, *self._manifest.batches])
         self._refuse_damage()
-        with self._spark() as sc:
-            readings, total = source_readings(self._plan.sources(), cores(sc))
-            check_shared(str(sc.master), self._conf, local_files(readings))
-            files = archive_readings(self._archives, Batches(None, last), cores(sc))
-            total += sum(size for batch, size in sizes(self._archives).items() if batch <= last)
-            report, version = compute(
-                sc,
-                self._job,
-                self._plan,
-                self._archives,
-                readings + files,
-                Batches(None, last),
-                wanted=None,
-                last=last,
-                batch_bytes={},
-                total_bytes=total,
-                progress=self._progress,
-            )
-            self._manifest.unread |= unread_files(self._archives, report.malformed_in)
-            self._refuse_damage()
-            found = sorted({part.batch for part in report.parts})
-            for batch in list(self._manifest.batches):
-                del self._manifest.batches[batch]
-            self._manifest.program = ""  # nothing of it was computed from what archives had
-            # Events of the future do not end what is live now; what is not any more does not become so again.
-            ended = [wanted] if until_ms is not None else [b for b in found if b <= _now_ms() // length]
-            upto = max([*ended, *([] if before is None else [before])], default=None)
-            commit(
-                self._job,
-                self._plan,
-                self._manifest,
-                report,
-                version,
-                dict.fromkeys(found, version),
-                {},
-                listed={},
-                damaged=self._report.damaged,
-                direct={},
-                carried=(),
-                unchanged={},
-                passed_on={},
-                followers=(),
-                committed_watermark=lambda: upto,
-                all_anew=True,
-            )
-            self._add(report, found)
-            roll_up(sc, self._job, self._plan.stores(), self._manifest, self._progress)
+        sc = self._spark()
+        readings, total = source_readings(self._plan.sources(), cores(sc))
+        check_shared(str(sc.master), self._conf, local_files(readings))
+        files = archive_readings(self._archives, Batches(None, last), cores(sc))
+        total += sum(size for batch, size in sizes(self._archives).items() if batch <= last)
+        report, version = compute(
+            sc,
+            self._job,
+            self._plan,
+            self._archives,
+            readings + files,
+            Batches(None, last),
+            wanted=None,
+            last=last,
+            batch_bytes={},
+            total_bytes=total,
+            progress=self._progress,
+        )
+        self._manifest.unread |= unread_files(self._archives, report.malformed_in)
+        self._refuse_damage()
+        found = sorted({part.batch for part in report.parts})
+        for batch in list(self._manifest.batches):
+            del self._manifest.batches[batch]
+        self._manifest.program = ""  # nothing of it was computed from what archives had
+        # Events of the future do not end what is live now; what is not any more does not become so again.
+        ended = [wanted] if until_ms is not None else [b for b in found if b <= _now_ms() // length]
+        upto = max([*ended, *([] if before is None else [before])], default=None)
+        commit(
+            self._job,
+            self._plan,
+            self._manifest,
+            report,
+            version,
+            dict.fromkeys(found, version),
+            {},
+            listed={},
+            damaged=self._report.damaged,
+            direct={},
+            carried=(),
+            unchanged={},
+            passed_on={},
+            followers=(),
+            committed_watermark=lambda: upto,
+            all_anew=True,
+        )
+        self._add(report, found)
+        roll_up(sc, self._job, self._rolled_up, self._manifest, self._progress)
 
     def _refuse_damage(self) -> None:
         """Where all batches are computed together, damage in one is damage in all.
@@ -705,7 +804,7 @@ class _Run:
         total.duplicates += sum(report.duplicates.values())
         total.dead_letters += sum(report.failed.values()) + report.malformed
         for part in report.parts:
-            if part.stage in self._plan.partials.values():
+            if part.stage in self._plan.kept.values():
                 continue
             node = self._plan.nodes[part.stage]
             name = node.store_name if isinstance(node, StoreNode) else part.stage
@@ -714,11 +813,14 @@ class _Run:
     def _outputs(self) -> list[Any]:
         return [self._plan.nodes[name] for name in self._plan.outputs]
 
-    @contextlib.contextmanager
-    def _spark(self) -> Iterator[SparkContext]:
-        with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session, refusals_named():
-            check_places(session.sparkContext, self._conf, self._job.places().values())
-            yield session.sparkContext
+    def _spark(self) -> SparkContext:
+        """Spark, started when it is needed first; it ends with the run."""
+        if self._context is None:
+            session = spark_session(f"heronpy {self._job.name}", self._master, self._conf)
+            self._context = self._held.enter_context(session).sparkContext
+            self._held.enter_context(refusals_named())
+            check_places(self._context, self._conf, self._job.places().values())
+        return self._context
 
 
 def _refuse_stopped(plan: BatchPlan, manifest: Manifest) -> None:

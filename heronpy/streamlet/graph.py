@@ -12,9 +12,10 @@ import enum
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 from heronpy.errors import TopologyError
+from heronpy.windows import Session
 
 if TYPE_CHECKING:
     from heronpy.connectors import Sink, Source
@@ -208,6 +209,8 @@ class ReduceByWindowNode(Node):
 
     window: WindowConfig
     function: Callable[[Any, Any], Any]
+    place: str = ""
+    """Of sessions: as that of a `ReduceByKeyNode`."""
     OP: ClassVar[str] = "reduce_by_window"
 
 
@@ -217,6 +220,8 @@ class ReduceByKeyAndWindowNode(Node):
 
     window: WindowConfig
     function: Callable[[Any, Any], Any]
+    place: str = ""
+    """Of sessions: as that of a `ReduceByKeyNode`."""
     OP: ClassVar[str] = "reduce_by_key_and_window"
 
 
@@ -321,7 +326,7 @@ def use_live(graph: Graph, store: Store | None, *, chosen: bool = False) -> None
 
 
 def _locate(nodes: list[Node]) -> None:
-    """Give reductions without a window and without a name their place: how deep they are, and before what.
+    """Give reductions that batch runs keep something of, and that have no name, their place: how deep, and before what.
 
     Those that are in one place have it in common with the names of all that are there.
     """
@@ -331,9 +336,9 @@ def _locate(nodes: list[Node]) -> None:
     below: dict[Node, set[Node]] = {}
     for node in reversed(nodes):
         below[node] = {other for child in node.children if child in below for other in (child, *below[child])}
-    there: dict[str, list[ReduceByKeyNode]] = {}
+    there: dict[str, list[ReduceByKeyNode | ReduceByWindowNode | ReduceByKeyAndWindowNode]] = {}
     for node in nodes:
-        if isinstance(node, ReduceByKeyNode):
+        if isinstance(node, ReduceByKeyNode) or reduces_sessions(node):
             others = sum(isinstance(other, ReduceByKeyNode) for other in below[node])
             outputs = " ".join(sorted(filter(None, map(_output_name, below[node]))))
             where = f"{node.op} of level {level[node]} before {others} others and {outputs}"
@@ -342,6 +347,16 @@ def _locate(nodes: list[Node]) -> None:
         among = f" among {' '.join(sorted(node.stage for node in reductions))}" if len(reductions) > 1 else ""
         for node in reductions:
             node.place = where + among if node.is_numbered else ""
+
+
+def is_sessions(node: Node) -> bool:
+    """Whether a node's windows are sessions: these may reach over any number of batches."""
+    return isinstance(node, WINDOWED) and isinstance(node.window.windows, Session)
+
+
+def reduces_sessions(node: Node) -> TypeGuard[ReduceByWindowNode | ReduceByKeyAndWindowNode]:
+    """Whether a node reduces the elements of each session."""
+    return is_sessions(node) and not isinstance(node, JoinNode)
 
 
 def _output_name(node: Node) -> str | None:

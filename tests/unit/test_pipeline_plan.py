@@ -114,16 +114,42 @@ def test_a_reduction_that_is_resumed_begins_with_whole_batches() -> None:
     assert plan.lookback_ms == -(-15_000 // plan.batch_length_ms) * plan.batch_length_ms + 7_000
 
 
-def test_sessions_need_everything_and_keep_nothing() -> None:
+def test_sessions_begin_with_those_that_were_open_and_need_everything_without() -> None:
     def define(builder: Builder) -> None:
         pairs = builder.new_source(Events()).archive().key_by(len)
-        sessions = pairs.reduce_by_key_and_window(WindowConfig.create_session_window(10), plus)
-        sessions.map(lambda pair: (pair[0].key, pair[1])).reduce_by_key(plus).to_store("view", Sum())
+        sessions = pairs.reduce_by_key_and_window(WindowConfig.create_session_window(10), plus).set_name("s")
+        again = sessions.map(lambda pair: (pair[0].key, pair[1])).reduce_by_key_and_window(WindowConfig(15, 15), plus)
+        again.map(lambda pair: (pair[0].key, pair[1])).to_store("view", Sum())
+
+    plan = planned(define)
+    assert plan.lookback_ms is None
+    assert plan.resumed().lookback_ms == -(-15_000 // plan.batch_length_ms) * plan.batch_length_ms
+    assert plan.resumed().begins("s", 100) == 100 - -(-15_000 // plan.batch_length_ms)
+    assert plan.reach_ms == 25_000, "a session ends so long after its last element"
+    assert plan.kept == {"s": plan.opens["s"]}
+
+
+def test_joined_sessions_need_everything_and_nothing_is_kept_beside_them() -> None:
+    def define(builder: Builder) -> None:
+        pairs = builder.new_source(Events()).archive().key_by(len)
+        gap = WindowConfig.create_session_window(10)
+        pairs.reduce_by_key(plus).to_store("view", Sum())
+        pairs.join(pairs.reduce_by_key_and_window(gap, plus).map(lambda pair: (1, 1)), gap, plus).to_store("j", Sum())
 
     plan = planned(define)
     assert (plan.lookback_ms, plan.resumed().lookback_ms) == (None, None)
-    assert plan.reach_ms == 10_000, "a session ends so long after its last element"
-    assert not plan.partials
+    assert not plan.kept
+
+
+def test_two_reductions_of_sessions_that_nothing_tells_apart_are_refused() -> None:
+    def define(builder: Builder) -> None:
+        pairs = builder.new_source(Events()).archive().key_by(len)
+        gap = WindowConfig.create_session_window(10)
+        one, other = (pairs.reduce_by_key_and_window(gap, function) for function in (plus, max))
+        one.union(other).map(lambda pair: (pair[0].key, pair[1])).to_store("view", Sum())
+
+    with pytest.raises(TopologyError, match="one could go on with the open sessions of the other; call set_name"):
+        planned(define)
 
 
 def test_what_a_batch_job_cannot_do_is_left_out_and_all_else_is_computed() -> None:
