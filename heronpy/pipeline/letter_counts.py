@@ -15,6 +15,7 @@ import msgspec
 from heronpy.archive import DEAD_LETTERS
 from heronpy.errors import HeronError
 from heronpy.filesystem import Files, Found, Location, files_of
+from heronpy.pipeline.letters import is_of_run
 from heronpy.pipeline.record import NAMES_MAX, Letters, kind_of, plain_text
 
 COUNTS_FILE = f"{DEAD_LETTERS}.json"
@@ -36,16 +37,16 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def dead_letters(directory: Location) -> tuple[Letters, ...]:
-    """How many rows and files each origin has set aside in a job's directory, by the kind of reason; most first.
+    """How many rows each origin has set aside in a job's directory, by side and kind of reason; most first.
 
-    The live side and batch runs set aside each for itself: what both cannot compute is there twice.
+    The live side and batch runs set aside each for itself: what neither can compute both have.
 
     Raises:
         OSError, HeronError: they cannot be read.
     """
     files = files_of(directory)
     known, now = _known(directory), dict[str, _File]()
-    counts: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     left_bytes = _BYTES_MAX
     for origin, listed in sorted(files.folders(directory / DEAD_LETTERS)):
         for file in listed:
@@ -59,13 +60,14 @@ def dead_letters(directory: Location) -> tuple[Letters, ...]:
                     left_bytes -= file.size_bytes
             if before is not None:
                 now[name] = before
-                counts.update({(origin, kind): count for kind, count in before.counts.items()})
+                side = "batch" if is_of_run(file.path) else "live"
+                counts.update({(origin, kind, side): count for kind, count in before.counts.items()})
     whole = {name: found for name, found in now.items() if NOT_READ not in found.counts or name.endswith(".left-out")}
     if whole != known:
         with contextlib.suppress(HeronError, OSError):  # they are counted again
             files.write(directory / COUNTS_FILE, msgspec.json.encode(whole))
     most = counts.most_common(NAMES_MAX)
-    return tuple(Letters(origin=plain_text(origin), reason=kind, count=count) for (origin, kind), count in most)
+    return tuple(Letters(origin=plain_text(of), reason=kind, side=side, count=n) for (of, kind, side), n in most)
 
 
 def _known(directory: Location) -> dict[str, _File]:

@@ -110,12 +110,14 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True):
-    """Elements and rows that were set aside for one reason."""
+    """Elements and rows that one side has set aside for one reason."""
 
     origin: _Name
     """A stage."""
     reason: _Name
     """Its kind, such as the exception's class: what it says may contain data."""
+    side: _Name = ""
+    """`live` or `batch`: what neither can compute both have. Empty: an earlier heronpy has added them up."""
     count: _Count
 
 

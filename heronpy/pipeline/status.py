@@ -171,9 +171,12 @@ def show(found: dict[str, Any]) -> None:
         if view["live_only"] is not None:
             console.print(f"{view['view']} has no batch side: {view['live_only']}")
     for origin, count in found["dead_letters"].items():
-        kinds = [f"{r['reason']} {r['count']:,}" for r in found["dead_letter_reasons"] if r["origin"] == origin]
-        sides = ", ".join(f"{count[side]:,} {where}" for side, where in (("live", "live"), ("batch", "in batch")))
-        console.print(f"dead letters of {origin}: {sides}" + (f" ({', '.join(kinds)})" if kinds else ""))
+        reasons = [one for one in found["dead_letter_reasons"] if one["origin"] == origin]
+        sides = []
+        for side, where in (("live", "live"), ("batch", "in batch")):
+            kinds = ", ".join(f"{one['reason']} {one['count']:,}" for one in reasons if one["side"] == side)
+            sides.append(f"{count[side]:,} {where}" + (f" ({kinds})" if kinds else ""))
+        console.print(f"dead letters of {origin}: {', '.join(sides)}")
     for archive in found["archives"]:
         if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
             console.print(f"{bad:,} files of {archive['archive']} cannot be read: their batches are not done without")

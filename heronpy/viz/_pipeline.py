@@ -31,10 +31,13 @@ def pipeline() -> Row:
             Panel(
                 title="Dead letters",
                 queries=(
-                    Query(gauge("heron_pipeline_dead_letters", TOPOLOGY, "origin, reason"), "{{origin}}: {{reason}}"),
+                    Query(
+                        gauge("heron_pipeline_dead_letters", TOPOLOGY, "origin, reason, side"),
+                        "{{origin}}: {{reason}} ({{side}})",
+                    ),
                 ),
                 quiet=True,
-                description="Elements and rows that were set aside, by stage and kind of reason.",
+                description="Elements and rows that were set aside. What neither side can compute both have.",
             ),
             Panel(
                 title="Duration of a batch run",

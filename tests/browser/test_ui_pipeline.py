@@ -60,7 +60,10 @@ def record(topology_id: str, **changes: Any) -> Record:
             )
             for n in range(12)
         ),
-        "dead_letters": (Letters(origin="parse", reason="ValueError", count=7),),
+        "dead_letters": (
+            Letters(origin="parse", reason="ValueError", side="live", count=7),
+            Letters(origin="parse", reason="ValueError", side="batch", count=5),
+        ),
         "run": Run(began_at_s=now_ms / 1000, seconds=2.5, batches=1),
         "reconciled": Reconciled(at_s=now_ms / 1000, views=(Drifted(view="counts", keys=9, drifted=2, percent=2.5),)),
         **changes,
@@ -91,7 +94,9 @@ def test_the_batch_side_of_a_program_has_a_page(
     expect(page, ".flow", "1,234 rows exact")
     assert page.locator(".flow li .label").all_text_contents() == ["Live", "Archive", "Batches", "Merged"]
     expect(page, ".figure >> nth=2", "complete in 1")
+    expect(page, ".figure >> nth=3", "7 live, 5 batch")
     expect(page, ".figure >> nth=3", "ValueError in parse")
+    assert page.locator("section[aria-label='Dead letters'] tbody tr").count() == 2
     expect(page, ".figure >> nth=5", "2 keys")
     assert page.locator("section[aria-label=Batches] tbody tr").count() == 12
     assert page.locator("section[aria-label=Batches] tbody th").first.text_content().startswith("20"), "by time"

@@ -176,16 +176,18 @@ LINE = '{"at": 1.5, "where": "x", "reason": "ValueError: no %s", "row": 1}\n'
 
 def test_dead_letters_are_read_once_for_their_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, "dead-letter/keyed/host-1-x.jsonl", LINE % 1 + LINE % 2)
+    put(tmp_path, f"dead-letter/keyed/batch=3-{DONE}-y.jsonl", LINE % 1)
     put(tmp_path, f"dead-letter/keyed/.batch=3-{DONE}-x.jsonl", LINE % 3)
     put(tmp_path, "dead-letter/keyed/host-1-y.left-out", "7")
-    expected = [("keyed", "not read", 7), ("keyed", "ValueError", 2)]
-    assert [(one.origin, one.reason, one.count) for one in dead_letters(tmp_path)] == expected
+    expected = [("not read", "live", 7), ("ValueError", "live", 2), ("ValueError", "batch", 1)]
+    assert [(one.reason, one.side, one.count) for one in dead_letters(tmp_path)] == expected
+    assert {one.origin for one in dead_letters(tmp_path)} == {"keyed"}
     with path.open("a") as file:
         file.write(LINE % 4 + LINE[:20])
     text = path.read_text()
     path.write_text("x" * len(LINE % 1 + LINE % 2) + text[len(LINE % 1 + LINE % 2) :])
     assert dead_letters(tmp_path)[1].count == 3, "what was read before is read again"
     (tmp_path / COUNTS_FILE).write_text("{")
-    assert sum(one.count for one in dead_letters(tmp_path)) == 8, "a line of others', one of ours"
+    assert sum(one.count for one in dead_letters(tmp_path)) == 9, "a line of others', one of ours and a run's"
     path.unlink()
-    assert [(one.reason, one.count) for one in dead_letters(tmp_path)] == [("not read", 7)]
+    assert [(one.reason, one.count) for one in dead_letters(tmp_path)] == [("not read", 7), ("ValueError", 1)]

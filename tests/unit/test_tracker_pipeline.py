@@ -37,7 +37,10 @@ RECORD = Record(
     archives=(Archived(archive="events", complete_before_ms=AT_MS - MINUTE, newest_batch=29_299_999, files=3),),
     views=(Viewed(view="counts", batch_rows=9),),
     newest=(Done(batch=29_299_998, version="1a-2b", rows=9, damaged="a.parquet", took_s=1.5),),
-    dead_letters=(Letters(origin="parse", reason='Bad"Value', count=4),),
+    dead_letters=(
+        Letters(origin="parse", reason='Bad"Value', side="live", count=4),
+        Letters(origin="parse", reason='Bad"Value', side="batch", count=3),
+    ),
     run=Run(began_at_s=AT_MS / 1000 - 9, seconds=3, error="it failed"),
     reconciled=Reconciled(at_s=5.0, views=(Drifted(view="counts", keys=3, drifted=1, percent=2.5),)),
 )
@@ -166,7 +169,8 @@ def test_prometheus_gets_lag_dead_letters_damage_and_drift_with_their_units() ->
     assert value("max_lateness_seconds") == 0
     assert value("archive_lag_seconds") == 60
     assert [value("batches", state=state) for state in ("done", "damaged", "waiting")] == [2, 1, 1]
-    assert value("dead_letters", origin="parse", reason='Bad\\"Value') == 4
+    assert value("dead_letters", origin="parse", reason='Bad\\"Value', side="live") == 4
+    assert value("dead_letters", origin="parse", reason='Bad\\"Value', side="batch") == 3
     assert value("drifted_keys", view="counts") == 1
     assert value("last_run_failed") == 1
     assert text.count("# HELP heron_pipeline_") == text.count("# TYPE heron_pipeline_") == 14

@@ -79,7 +79,9 @@ def pipeline_model(
         elements=record.elements if known else None,
         duplicates=record.duplicates if known else None,
         damaged_batches=record.damaged_batches if known else None,
-        dead_letters=[p.PipelineLetters(origin=x.origin, reason=x.reason, count=x.count) for x in record.dead_letters],
+        dead_letters=[
+            p.PipelineLetters(origin=x.origin, reason=x.reason, side=x.side, count=x.count) for x in record.dead_letters
+        ],
         run=_run(record),
         reconciled_ms=int(record.reconciled.at_s * 1000) if record.reconciled is not None else None,
         archives=_archives(record, side, live) if known else _unreported(side, live),

@@ -71,8 +71,8 @@ class PipelineMetrics(Collector):
         )
         letters = GaugeMetricFamily(
             "heron_pipeline_dead_letters",
-            "Elements and rows that were set aside, by stage and kind of reason.",
-            labels=[*_LABELS, "origin", "reason"],
+            "Elements and rows that were set aside, by stage, kind of reason and side (live, batch): each has its own.",
+            labels=[*_LABELS, "origin", "reason", "side"],
         )
         drifted = GaugeMetricFamily(
             "heron_pipeline_drifted_keys",
@@ -92,8 +92,8 @@ class PipelineMetrics(Collector):
             states = {"done": record.done, "damaged": record.damaged_batches, "waiting": record.waiting}
             for state, count in states.items():
                 batches.add_metric([*labels, state], count)
-            for (origin, reason), count in {(x.origin, x.reason): x.count for x in record.dead_letters}.items():
-                letters.add_metric([*labels, origin, reason], count)
+            for of, count in {(x.origin, x.reason, x.side): x.count for x in record.dead_letters}.items():
+                letters.add_metric([*labels, *of], count)
             for view, keys in {x.view: x.drifted for x in record.reconciled.views}.items() if record.reconciled else ():
                 drifted.add_metric([*labels, view], keys)
         return [*ones.values(), batches, letters, drifted]

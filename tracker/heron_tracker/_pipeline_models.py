@@ -60,6 +60,9 @@ class PipelineRun(BaseModel):
 class PipelineLetters(BaseModel):
     origin: str
     reason: str = Field(description="Its kind, such as the exception's class.")
+    side: str = Field(
+        description="`live` or `batch`: what neither can compute both have. Empty: an earlier heronpy added them up."
+    )
     count: int
 
 

@@ -24,7 +24,7 @@ export class PipelinePage {
     this.lag = new Figure("Batch views are behind", "Now, where live views are, less the end of the last batch that is done: heron_pipeline_lag_seconds");
     this.closed = new Figure("Last batch done", "It, and all before it");
     this.next = new Figure("Next batch", "The first that is not done. It is complete when nothing earlier than its end is to be expected");
-    this.letters = new Figure("Dead letters", "Elements and rows that were set aside, by the live side and by batch runs each for itself: heron_pipeline_dead_letters");
+    this.letters = new Figure("Dead letters", "Elements and rows that were set aside. What neither side can compute both have: heron_pipeline_dead_letters");
     this.damaged = new Figure("Damaged input", "Batches that were computed without what is damaged of their input, because that was accepted");
     this.drift = new Figure("Drift", "Keys that live and batch views did not agree on at the last `heron pipeline reconcile`");
     const figures = [this.lag, this.closed, this.next, this.letters, this.damaged, this.drift];
@@ -75,7 +75,7 @@ export class PipelinePage {
     this.batches.show(report.batches.map((one) => ({ ...one, key: one.batch, look: one.damaged ? "ill" : null })));
     this.archives.show(report.archives.map((one) => ({ ...one, key: one.archive })));
     this.views.show(report.views.map((one) => ({ ...one, key: one.view })));
-    this.reasons.show(report.dead_letters.map((one) => ({ ...one, key: `${one.origin} ${one.reason}` })));
+    this.reasons.show(report.dead_letters.map((one) => ({ ...one, key: `${one.origin} ${one.reason} ${one.side}` })));
     this.#tick();
   }
 
@@ -93,9 +93,10 @@ export class PipelinePage {
   #figures() {
     const { report } = this;
     this.closed.show(report.closed === null ? "none yet" : today(report.closed), report.done === null ? "" : `${many(report.done, "batch", "batches")} done, ${f.count(report.elements)} elements`, { exact: `${report.closed ?? "none"}, closed before ${utc(report.closed_before_ms)}` });
-    const letters = report.dead_letters.reduce((sum, one) => sum + one.count, 0);
+    const sum = (side) => report.dead_letters.reduce((all, one) => all + (one.side === side ? one.count : 0), 0);
+    const letters = (show) => ["live", "batch", ""].filter((side) => side || sum(side)).map((side) => `${show(sum(side))} ${side}`.trim()).join(", ");
     const worst = report.dead_letters[0];
-    this.letters.show(f.count(letters), worst ? `${worst.reason} in ${worst.origin}` : "nothing was set aside", { exact: f.exact(letters), look: letters ? "warn" : "" });
+    this.letters.show(worst ? letters(f.count) : "none", worst ? `${worst.reason} in ${worst.origin}` : "nothing was set aside", { exact: letters(f.exact), look: worst ? "warn" : "" });
     this.damaged.show(report.damaged_batches ? many(report.damaged_batches, "batch", "batches") : "none", report.damaged_batches ? "accepted: some input is left out" : "", { look: report.damaged_batches ? "warn" : "" });
     const compared = report.views.filter((one) => one.drifted !== null);
     const drifted = compared.reduce((sum, one) => sum + one.drifted, 0);
@@ -175,5 +176,6 @@ function viewColumns() {
 function letterColumns() {
   return [{ key: "key", label: "Stage", value: (row) => row.origin, show: (row) => row.origin },
     { key: "reason", label: "Reason", tip: "Its kind; the files have all of it", value: (row) => row.reason, show: (row) => row.reason },
+    { key: "side", label: "Side", tip: "Live or batch: each sets aside for itself", value: (row) => row.side, show: (row) => row.side || f.NONE },
     number("count", "Set aside")];
 }
