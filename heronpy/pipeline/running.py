@@ -622,17 +622,17 @@ class _Run:
         """
         begins, node = plan.begins(stage, min(group)), plan.stored(plan.opens[stage])
         assert begins is not None, stage
-        found = next(self._manifest.batches.before(begins), None)
-        if found is not None:
-            batch, done = found
-            view, signature = node.store_name, node.monoid.signature
-            if view not in done.views or done.monoids.get(view, signature) != signature:
+        view, signature = node.store_name, node.monoid.signature
+        for batch, done in self._manifest.batches.before(begins):
+            if view in done.views and done.monoids.get(view, signature) == signature:
+                return batch, done
+            if done.inputs:  # others are not computed any more if gaps are shorter now: nothing reaches into them
                 raise StateError(
                     f"batch {self._name(min(group))} cannot be computed: its sessions go on from those open at the end "
                     f"of batch {self._name(batch)}, which are not known, and the archive has lost rows of that; put "
                     "them back"
                 )
-        return found
+        return None
 
     def _open_bytes(self, plan: BatchPlan, group: Collection[int]) -> int:
         """About as much in memory as the sessions that are open before a group."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.archive import ArchiveWriter
+from heronpy.checkpoints import ArrowStorage
 from heronpy.connectors import ListSource
+from heronpy.filesystem import Location, UrlPath
 from heronpy.pipeline import Job, Manifest, ViewReader, changes, running
 from heronpy.pipeline.computing import compute
+from heronpy.pipeline.leftovers import search
 from heronpy.pipeline.partials import PartialsTask
 from heronpy.pipeline.sessions import SessionTable
 from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
@@ -28,6 +34,7 @@ pytest.importorskip("pyspark", reason="batch runs need it")
 
 LENGTH_MS = 10_000
 GAP_MS = 4_000
+_NUMBERS = itertools.count()
 Event = tuple[str, int]
 """Key and time in ms."""
 
@@ -66,7 +73,7 @@ def test_sessions_are_the_same_in_whatever_order_and_parts_elements_come(
 class Clicks:
     """Sessions of an archive of clicks, and all else that a run can make of it."""
 
-    def __init__(self, place: Path, gap_ms: int = GAP_MS) -> None:
+    def __init__(self, place: Location, gap_ms: int = GAP_MS) -> None:
         self.gap_ms, self.gap = gap_ms, WindowConfig.create_session_window(gap_ms / 1000)
         builder, config = Builder(), Config()
         clicks = builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name="clicks")
@@ -94,7 +101,7 @@ class Clicks:
 
     def write(self, *events: Event, upto_ms: int) -> None:
         for key, time in events:
-            self._writer.add(f"e{len(self.events)}", time, key)
+            self._writer.add(f"e{next(_NUMBERS)}", time, key)
             self.events.append((key, time))
         self._writer.commit()
         self._writer.progress(upto_ms)
@@ -350,3 +357,101 @@ def test_whenever_a_run_is_killed_the_next_one_makes_the_sessions_of_all(
         world.check(70_000)
         assert running.run(world.job).batches == []
     world.from_scratch(tmp_path / "other", 70_000)
+
+
+class Plain(Sessions):
+    """The same program without its sessions."""
+
+    def define(self, clicks: Streamlet) -> None:
+        clicks.map(lambda key: (key, 1)).to_store("counts", Sum())
+
+
+@pytest.mark.parametrize("kind", [Sessions, Nested])
+@pytest.mark.parametrize(("before", "after"), [(4_000, 12_000), (25_000, 4_000)])
+def test_with_another_gap_all_sessions_are_made_anew(
+    clicks: Clicks, tmp_path: Path, kind: type[Sessions], before: int, after: int
+) -> None:
+    first = kind(tmp_path / "edited", before)
+    first.write(*(("a", time) for time in (1_000, 4_000, 9_000, 20_000, 41_000)), ("b", 95_000), upto_ms=100_000)
+    running.run(first.job)
+    then = kind(tmp_path / "edited", after)
+    then.write(("a", 11_000), upto_ms=100_000)
+    running.run(then.job)
+    then.from_scratch(tmp_path / "other", 100_000)
+
+
+def test_sessions_that_come_back_to_a_program_have_what_came_late_without_them(clicks: Clicks, tmp_path: Path) -> None:
+    place = tmp_path / "edited"
+    first = Sessions(place)
+    first.write(*(("a", time) for time in range(1_000, 50_000, 3_000) if time != 19_000), upto_ms=60_000)
+    first.check(60_000)
+    without = Plain(place)
+    without.write(("a", 19_000), ("a", 65_000), upto_ms=70_000)
+    running.run(without.job)
+    assert running.run(first.job).batches
+    first.from_scratch(tmp_path / "other", 70_000)
+
+
+def test_sessions_of_an_archive_in_a_store_go_on_from_open_ones(
+    clicks: Clicks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = ArrowStorage(pyarrow.fs.LocalFileSystem(), str(tmp_path / "store"))
+    monkeypatch.setattr("heronpy.checkpoints.open_storage", lambda url: storage)
+    place = UrlPath(f"hdfs://sessions-{os.getpid()}/x", "job")
+    world, read = Sessions(place), Read(monkeypatch)
+    world.write(*(("long", time) for time in range(1_000, 60_000, 3_000) if time != 28_000), upto_ms=70_000)
+    world.check(70_000)
+    read.clear()
+    world.write(("long", 28_000), ("new", 75_000), upto_ms=80_000)
+    world.check(80_000)
+    assert read.jobs > 1
+    assert running.run(world.job).batches == []
+    left = search(place, Manifest.load(place))
+    assert not left, [str(path) for path in left]
+
+
+def test_a_late_element_of_a_long_session_is_computed_in_few_jobs_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world, read = Sessions(tmp_path), Read(monkeypatch)
+    world.write(*(("long", time) for time in range(1_000, 400_000, 3_000) if time != 28_000), upto_ms=500_000)
+    world.check(500_000)
+    read.clear()
+    world.write(("long", 28_000), upto_ms=500_000)
+    world.check(500_000)
+    assert read.jobs <= 7, "of 38 batches"
+    assert running.run(world.job).batches == []
+    left = search(tmp_path, Manifest.load(tmp_path))
+    assert not left, [str(path) for path in left]
+
+
+@pytest.mark.parametrize("how", ["raises", "cannot be sent"])
+def test_what_cannot_be_reduced_in_a_session_is_set_aside_in_its_batch_and_no_other_session_is(
+    clicks: Clicks, tmp_path: Path, how: str
+) -> None:
+    def bad(a: Any, b: Any) -> Any:
+        if how == "raises":
+            raise ValueError(a, b)
+        return threading.Lock()
+
+    class Bad(Sessions):
+        def define(self, clicks: Streamlet) -> None:
+            ones = clicks.map(lambda key: (key, 1))
+            ones.reduce_by_key_and_window(self.gap, bad).to_store("bad", Sum())
+
+    world = Bad(tmp_path / "job")
+    good = [(f"k{n}", n * 1_000) for n in range(30)]
+    good += [(f"l{n}", n * 1_000) for n in range(30)]
+    world.write(*good, ("bad", 7_000), ("bad", 10_500), ("bad", 25_000), upto_ms=40_000)
+    assert running.run(world.job).dead_letters == 1
+    kept = [key for found in world.view("bad").values() for key in found]
+    assert {key for key, _ in kept if key != "bad"} == {key for key, _ in good}
+    # What was reduced goes with a value that cannot be sent.
+    assert {window for key, window in kept if key == "bad"} == {
+        (25.0, 29.0),
+        *([(7.0, 11.0)] if how == "raises" else []),
+    }
+    for batch, count in ((0, 0), (1, 1), (2, 0)):
+        assert Manifest.load(world.job.directory).batches[batch].dead_letters == count
+        assert running.run(world.job, batches=[batch]).dead_letters == count
