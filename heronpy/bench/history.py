@@ -153,7 +153,7 @@ def rows(found: Sequence[Costs]) -> list[tuple[str, list[float]]]:
         ("a run that adds one batch, CPU ms of all processes", [median(one.runs) for one in found]),
         ("of these the driver, CPU ms", [median(one.drivers) for one in found]),
         ("a run after a late file, CPU ms of all processes", [median(one.late_runs) for one in found]),
-        ("of these the driver, CPU ms", [median(one.late_drivers) for one in found]),
+        ("of these after a late file the driver, CPU ms", [median(one.late_drivers) for one in found]),
         ("to open a view and ask for the first key, CPU ms", [median(one.opened) for one in found]),
         ("to ask for another key, CPU ms", [median(one.asked) for one in found]),
         ("to ask for the key of a window, CPU ms", [median(one.windows_asked) for one in found]),
@@ -167,10 +167,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--out", type=Path, help="write the plot here")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--plot", type=Path, metavar="JSON", help="measure nothing, plot what --json has written")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
         run_here(arguments.run, arguments.master)
+        return
+    if arguments.plot is not None:
+        if arguments.out is None:
+            parser.error("--plot needs --out")
+        known = json.loads(arguments.plot.read_text(encoding="utf-8"))
+        arguments.out.write_text(plot(known["batches"], [*known["rows"].items()], TARGET), encoding="utf-8")
         return
     chance = random.Random(0)
     with tempfile.TemporaryDirectory(prefix="heron-history-") as scratch:
@@ -192,8 +200,13 @@ def main() -> None:
     print("|---|" + "---|" * (len(found) + 1))
     for title, values in titled:
         print(f"| {title} | " + " | ".join(f"{v:.3g}" for v in values) + f" | {values[-1] / values[0]:.2f} |")
+    batches = [one.batches for one in found]
     if arguments.out is not None:
-        arguments.out.write_text(plot([one.batches for one in found], titled), encoding="utf-8")
+        arguments.out.write_text(plot(batches, titled, TARGET), encoding="utf-8")
+    if arguments.json is not None:
+        arguments.json.write_text(
+            json.dumps({"batches": batches, "rows": dict(titled)}, indent=1) + "\n", encoding="utf-8"
+        )
     over = [title for title, values in titled if values[-1] > TARGET * values[0]]
     print(f"over {TARGET} times: {'; '.join(over) or 'none'}")
 
