@@ -64,6 +64,8 @@ class SplitSet:
         """
         self._source = source
         self._forget_after_s = forget_after_s
+        self._waits = False
+        """Whether there was none when they were looked for, and that has been said."""
         self._missing: dict[str, float] = {}
         """Splits with a position that were not found, since when."""
         self._every_s = discover_every_s
@@ -176,8 +178,11 @@ class SplitSet:
             # Files that were read may all be gone, and more may come; another task may know some.
             if self._every_s is None or self._source.interleaved:
                 raise
-            log.warning("%s; looking again every %g s", e, self._every_s)
+            if not self._waits:
+                log.warning("%s; looking again every %g s", e, self._every_s)
+            self._waits = True
             return
+        self._waits = False
         for name, split in found.items():
             if self._positions.owns(name) and name not in present:
                 self._waiting.append((name, split))

@@ -82,9 +82,7 @@ def test_who_has_lost_the_checkpoints_of_a_running_topology_is_told_the_way_out_
             assert problem.endswith("or begin without state: heron kill --force, then heron submit"), problem
 
         eventually_sync(told)
-        with pytest.raises(
-            StateError, match=r"--force ends it, .*; heron activate keyed-count has it go on"
-        ) as error:
+        with pytest.raises(StateError, match=r"--force ends it, .*; heron activate keyed-count has it go on") as error:
             submit.kill(topology.launch, final_s=1)
         assert "\n" not in str(error.value)
         topology.kill()

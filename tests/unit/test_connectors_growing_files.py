@@ -215,13 +215,18 @@ def test_no_position_is_forgotten_while_a_listing_fails_or_is_not_complete(
     reader.close()
 
 
-def test_files_that_are_followed_may_come_later_and_may_all_be_gone_for_a_while(tmp_path: Path) -> None:
+def test_files_that_are_followed_may_come_later_and_may_all_be_gone_for_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     reader = Reader(TextFile(f"{tmp_path}/*"))
     reader.look()
+    reader.look()
+    assert len(caplog.messages) == 1, "not each time that there is none"
     files_in(tmp_path, "a")
     reader.look()
     (tmp_path / "a").unlink()
     reader.look()
+    assert len(caplog.messages) == 2
     files_in(tmp_path, "b")
     reader.look()
     assert reader.values == ["a", "b"]
