@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import json
 import os
 import shutil
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
@@ -89,11 +90,25 @@ class YarnCluster(ServerCluster):
     up = ("RUNNING",)
 
     def __init__(
-        self, hosts: int = 2, *, vcores: int = 16, memory_mb: int = 8192, env: Mapping[str, str] | None = None
+        self,
+        hosts: int = 2,
+        *,
+        vcores: int = 16,
+        memory_mb: int = 8192,
+        env: Mapping[str, str] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
-        """Describe them; `env` is in the environment of all containers."""
+        """Describe them.
+
+        Args:
+            hosts: How many have a NodeManager.
+            vcores: Of each.
+            memory_mb: Of each.
+            env: In the environment of all containers.
+            labels: Of nodes, all of which the queue `default` may use; `label` gives one to a host.
+        """
         super().__init__("hyn-", [f"127.0.0.{n + 2}" for n in range(hosts)])
-        self.vcores, self.memory_mb, self._env = vcores, memory_mb, env or {}
+        self.vcores, self.memory_mb, self._env, self._labels = vcores, memory_mb, env or {}, labels
         self._ports = {name: free_port() for name in ("rpc", "scheduler", "tracker", "admin", "web")}
 
     @property
@@ -121,6 +136,15 @@ class YarnCluster(ServerCluster):
         for host in self.hosts:
             self.start_host(host)
         self.wait_up(*self.hosts)
+        if self._labels:
+            self._post(
+                "add-node-labels", {"nodeLabelInfo": [{"name": name, "exclusivity": "true"} for name in self._labels]}
+            )
+
+    def label(self, host: str, label: str) -> None:
+        """Give a label to a host, as an administrator does."""
+        (node,) = (one for one in self._get("nodes")["nodes"]["node"] if one["nodeHostName"] == host)
+        self._post("replace-node-to-labels", {"nodeToLabels": [{"nodeId": node["id"], "labels": [label]}]})
 
     def start_master(self) -> None:
         """Start the ResourceManager; after a kill it knows its applications again."""
@@ -138,6 +162,8 @@ class YarnCluster(ServerCluster):
             "yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
             "yarn.acl.enable": "true",
             "yarn.admin.acl": " ",
+            "yarn.node-labels.enabled": str(bool(self._labels)).lower(),
+            "yarn.node-labels.fs-store.root-dir": f"file://{self.directory}/master/labels",
         }
         state = self.directory / "master/state"  # it has the secrets of applications, and is for its owner alone
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,6 +206,15 @@ class YarnCluster(ServerCluster):
             found: dict[str, Any] = json.loads(reply.read())
         return found
 
+    def _post(self, what: str, body: Mapping[str, Any]) -> None:
+        request = urllib.request.Request(
+            f"{self.url}/ws/v1/cluster/{what}?user.name={getpass.getuser()}",
+            json.dumps(body).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10):
+            pass
+
     def _start(self, name: str, cls: str, settings: Mapping[str, str], ours: Mapping[str, str]) -> None:
         where, jars = self.directory / name, yarn_jars()
         assert jars is not None, yarn_missing()
@@ -206,7 +241,10 @@ class YarnCluster(ServerCluster):
         }
         _write(conf / "core-site.xml", core)
         _write(conf / "yarn-site.xml", {**master, **settings})
-        _write(conf / "capacity-scheduler.xml", {f"yarn.scheduler.capacity.{k}": v for k, v in _QUEUES.items()})
+        labelled = {f"{queue}.accessible-node-labels": ",".join(self._labels) for queue in ("root", "root.default")}
+        labelled |= {f"{queue}.{label}.capacity": "100" for queue in labelled for label in self._labels}
+        queues = {**_QUEUES, **(labelled if self._labels else {})}
+        _write(conf / "capacity-scheduler.xml", {f"yarn.scheduler.capacity.{k}": v for k, v in queues.items()})
         (conf / "log4j.properties").write_text(_LOGGING)
         java = Path(os.path.realpath(shutil.which("java") or "java")).parents[1]
         homes = {f"HADOOP_{one}HOME": str(jars) for one in ("", "COMMON_", "HDFS_", "YARN_", "MAPRED_")}

@@ -18,8 +18,9 @@ import heron_scheduler
 import psutil
 import pytest
 from heron_scheduler import ContainerPhase
-from scheduler_kit import RESTART_S, Cluster, SchedulerKit, differ
+from scheduler_kit import REFUSED_S, RESTART_S, Cluster, SchedulerKit, differ
 
+from heronpy.errors import HeronError
 from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
@@ -253,6 +254,54 @@ class TestYarn(SchedulerKit):
                 closed = [one for one in below if not stat.S_IMODE(one.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)]
                 assert closed, f"{path} can be read by others"
         assert found, "the bootstrap files have been found nowhere"
+
+
+@pytest.fixture(scope="module")
+def labelled() -> Iterator[YarnCluster]:
+    """The second host is the only one with the label `fast`; none has the label `idle`."""
+    if why := yarn_missing():
+        pytest.skip(why)
+    with YarnCluster(labels=["fast", "idle"]) as cluster:
+        cluster.label(cluster.hosts[1], "fast")
+        yield cluster
+
+
+class TestLabels:
+    """Nodes with labels."""
+
+    @pytest.fixture
+    def cluster(self, labelled: YarnCluster, tmp_path: Path) -> Yarn:
+        return Yarn(tmp_path, labelled)
+
+    @pytest.mark.parametrize(("label", "host"), [("fast", 1), ("", 0)])
+    def test_containers_run_on_the_nodes_of_their_label_alone(self, cluster: Yarn, label: str, host: int) -> None:
+        launch = cluster.submit("a", **{f"{KEY}node.label": label})
+        cluster.wait_for(launch, 0, 1, 2)
+        assert {one.host for one in heron_scheduler.containers(launch)} == {cluster.yarn.hosts[host]}
+        heron_scheduler.kill(launch)
+        cluster.nothing_left(launch)
+
+    @pytest.mark.parametrize("label", ["nowhere", "fast && idle", "fast,idle"])
+    def test_a_label_that_there_is_not_is_refused_within_seconds(self, cluster: Yarn, label: str) -> None:
+        began_s = time.monotonic()
+        with pytest.raises(HeronError, match=rf"label.*; set {KEY}node\.label to one that is there") as refusal:
+            cluster.submit("a", **{f"{KEY}node.label": label})
+        print(f"yarn: node label {label!r} was refused in {time.monotonic() - began_s:.1f} s: {refusal.value}")
+        assert "\n" not in str(refusal.value)
+        assert time.monotonic() - began_s < REFUSED_S
+        assert [path.name for path in cluster.machine("a").rglob("launch.json")] == []
+        assert cluster.state_left(cluster.statemgr) == []
+
+    def test_what_waits_for_nodes_of_a_label_that_none_has_says_so(self, cluster: Yarn) -> None:
+        launch = cluster.submit("a", **{f"{KEY}node.label": "idle"})
+        try:
+            told = heron_scheduler.containers(launch)
+            print(told)
+            assert {one.phase for one in told} == {ContainerPhase.PENDING}
+            assert all("node label idle" in one.reason for one in told)
+        finally:
+            heron_scheduler.kill(launch)
+        cluster.nothing_left(launch)
 
 
 def _holds(check: Callable[[], None]) -> None:

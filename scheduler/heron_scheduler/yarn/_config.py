@@ -33,7 +33,7 @@ class YarnConfig:
     priority: int = 0
     """Of the application in its queue; higher goes first."""
     node_label: str = ""
-    """A label expression of nodes: containers run on such nodes alone. Empty: what the queue says."""
+    """A node label: containers run on such nodes alone. Empty: what the queue says."""
     driver_memory_mb: int = 512
     """What the application master asks for, in MiB."""
     python: str = ""
@@ -61,6 +61,11 @@ class YarnConfig:
     def urls(self) -> list[str]:
         """Of the ResourceManagers, without a slash at the end."""
         return [url.rstrip("/") for url in _split(self.resourcemanager)]
+
+    @property
+    def on_label(self) -> str:
+        """` on …`, if only some nodes will do."""
+        return f" on nodes with node label {self.node_label}" if self.node_label else ""
 
     @property
     def caller(self) -> str:

@@ -271,5 +271,5 @@ class Master:
     def _reason(self, run: Run) -> str:
         if run.phase is ContainerPhase.PENDING and not run.over:
             before = f"; it last ended with: {run.reason}" if run.reason else ""
-            return f"waits for resources in queue {self._config.queue}{before}"
+            return f"waits for resources in queue {self._config.queue}{self._config.on_label}{before}"
         return run.reason

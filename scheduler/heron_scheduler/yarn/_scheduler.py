@@ -109,7 +109,7 @@ class YarnScheduler(DrivenScheduler):
             return super().without_driver(orders)
         if found.has_container:
             return ContainerPhase.PENDING, f"the application master of {found.id} is being started"
-        return ContainerPhase.PENDING, f"{found.id} waits for resources in queue {found.queue}"
+        return ContainerPhase.PENDING, f"{found.id} waits for resources in queue {found.queue}{self._config.on_label}"
 
     def check_driver_can_end(self) -> None:
         """It ends its containers by itself, and then waits for the ResourceManager."""
