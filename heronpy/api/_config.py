@@ -22,6 +22,8 @@ from heronpy.shown import said
 _NEAR = 0.8
 """How much of an unknown key's name a known one must share to be taken for a slip of the pen."""
 _PREFIX = "topology."
+_WHOLE_MAX = 1 << 53
+"""More is a mistake in any unit; every record of the state manager has room for it."""
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
@@ -147,8 +149,10 @@ def _number(least: float, *, whole: bool = False, above: bool = False) -> Callab
             raise wrong
         try:
             number = int(value) if whole else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise wrong from None
+        if whole and number > _WHOLE_MAX:
+            raise ConfigError(f"{key} must be at most {_WHOLE_MAX}, not {str(value)[:40]}")
         if not math.isfinite(number) or number < least or (above and number == least):
             raise wrong
 

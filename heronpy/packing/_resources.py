@@ -47,6 +47,7 @@ INSTANCE_RAM_BYTES_MIN = 64 * _MIB
 
 INSTANCES_MAX_KEY = "topology.container.max.instances"
 
+BYTES_MAX = 1 << 53
 _UNITS = {"": 1, "B": 1, "K": _KIB, "M": _MIB, "G": _GIB, "T": 1024 * _GIB}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?B)?\s*", re.IGNORECASE)
 
@@ -55,12 +56,16 @@ def parse_bytes(key: str, raw: Any) -> int:
     """A number of bytes from a number or from text like `512MB`.
 
     Raises:
-        TopologyError: it is none, or negative.
+        TopologyError: it is none, or negative, or more than any machine has.
     """
+    number = raw
     if isinstance(raw, str) and (match := _BYTES.fullmatch(raw)):
-        return int(float(match[1]) * _UNITS[match[2].upper()])
-    if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw) and raw >= 0:
-        return int(raw)
+        number = float(match[1]) * _UNITS[match[2].upper()]
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        if 0 <= number <= BYTES_MAX:
+            return int(number)
+        if number > BYTES_MAX:
+            raise TopologyError(f"{key}: {str(raw)[:40]} is more bytes than any machine has")
     raise TopologyError(f"{key}: {raw!r} is not a number of bytes; write for example 536870912 or '512MB'")
 
 
@@ -68,7 +73,7 @@ def parse_cores(key: str, raw: Any) -> float:
     """A number of cores, fractions allowed. Raises TopologyError if it is none, or negative."""
     try:
         cores = math.nan if isinstance(raw, bool) else float(raw)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         cores = math.nan
     if not math.isfinite(cores) or cores < 0:
         raise TopologyError(f"{key}: {raw!r} is not a number of cores; write for example 0.5")
