@@ -127,7 +127,8 @@ class Host:
             directory.mkdir()
             directory.chmod(mode)
         names = self.directory / "hosts"
-        names.write_text("".join(f"{h.address} {h.name}\n{h.address6} {h.name}\n" for h in self._network.known()))
+        known = "".join(f"{h.address} {h.name}\n{h.address6} {h.name}\n" for h in self._network.known())
+        names.write_text(f"127.0.0.1 localhost\n::1 localhost\n{known}")
         binds = {"/tmp": str(self.tmp), "/etc/hosts": str(names)}
         hide = [str(other.directory) for other in self._network.known() if other is not self]
         self._init = _first_process(self._network.directory / f"{self.name}.log", self.name, binds, hide)

@@ -17,6 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from heronpy.address import bare_host, join_address
 from heronpy.host import find_by_environment
 from heronpy.testing._server_cluster import ServerCluster
 from heronpy.testing._server_process import free_port
@@ -25,6 +26,7 @@ HOST_ENV = "HERON_TEST_SPARK_HOST"
 """Which host a process belongs to."""
 _OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """By which a JVM takes less CPU to start."""
+_IPV6 = " -Djava.net.preferIPv6Addresses=true"
 
 
 def spark_missing() -> str | None:
@@ -39,20 +41,21 @@ class SparkCluster(ServerCluster):
 
     up = ("ALIVE",)
 
-    def __init__(self, hosts: int = 2, *, cores: int = 4, memory: str = "1g") -> None:
-        super().__init__("hsp-", [f"127.0.0.{n + 2}" for n in range(hosts)])
-        self._cores, self._memory = cores, memory
+    def __init__(self, hosts: int = 2, *, cores: int = 4, memory: str = "1g", address: str = "") -> None:
+        """Describe it; `address`, maybe IPv6, is that of the master and of a single worker, instead of loopback's."""
+        super().__init__("hsp-", [address] if address else [f"127.0.0.{n + 2}" for n in range(hosts)])
+        self._cores, self._memory, self._address = cores, memory, address or "127.0.0.1"
         self._port, self._web_port = free_port(), free_port()
 
     @property
     def master(self) -> str:
         """The master's URL."""
-        return f"spark://127.0.0.1:{self._port}"
+        return f"spark://{join_address(self._address, self._port)}"
 
     @property
     def webui(self) -> str:
         """The URL of its web UI."""
-        return f"http://127.0.0.1:{self._web_port}"
+        return f"http://{join_address(self._address, self._web_port)}"
 
     def host_dir(self, host: str) -> Path:
         """Where the containers of a host keep their files."""
@@ -71,12 +74,19 @@ class SparkCluster(ServerCluster):
     def states(self) -> dict[str, str]:
         workers = sorted(self.state()["workers"], key=lambda worker: str(worker["state"]) == "ALIVE")
         return {
-            str(worker["host"]): str(worker["state"]) for worker in workers
+            bare_host(str(worker["host"])): str(worker["state"]) for worker in workers
         }  # those that were lost are reported, too
 
     def start(self) -> None:
-        where = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._web_port)]
-        self._start("master", {"SPARK_LOCAL_IP": "127.0.0.1"}, "master.Master", *where)
+        where = [
+            "--host",
+            self._bracketed(self._address),
+            "--port",
+            str(self._port),
+            "--webui-port",
+            str(self._web_port),
+        ]
+        self._start("master", {"SPARK_LOCAL_IP": self._address}, "master.Master", *where)
         for host in self.hosts:
             self.start_host(host)
         self.wait_up(*self.hosts)
@@ -85,7 +95,7 @@ class SparkCluster(ServerCluster):
         self.host_dir(host).mkdir(parents=True, exist_ok=True)
         ours = {"SPARK_LOCAL_IP": host, "HERON_ADVERTISE_ADDRESS": host, HOST_ENV: f"{self.directory}/{host}"}
         size = ["-c", str(self._cores), "-m", self._memory, "-d", str(self.directory / host / "work")]
-        ports = ["--host", host, "--webui-port", str(free_port())]
+        ports = ["--host", self._bracketed(host), "--webui-port", str(free_port())]
         self._start(host, ours, "worker.Worker", *ports, *size, self.master)
 
     def processes(self, host: str) -> list[int]:
@@ -95,6 +105,11 @@ class SparkCluster(ServerCluster):
         """The workers' processes, of which executors are children."""
         return [self._daemons[host].pid for host in self.hosts]
 
+    @staticmethod
+    def _bracketed(host: str) -> str:
+        """As Spark wants it."""
+        return f"[{host}]" if ":" in host else host
+
     def _start(self, name: str, ours: dict[str, str], cls: str, *args: str) -> None:
         import pyspark
 
@@ -102,7 +117,7 @@ class SparkCluster(ServerCluster):
         values = {
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": f"{_OPTIONS}{_IPV6 if ':' in self._address else ''}",
             "PYSPARK_PYTHON": sys.executable,
             **ours,
         }

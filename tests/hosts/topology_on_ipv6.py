@@ -1,31 +1,49 @@
-"""`python slurm_on_ipv6.py DIRECTORY ADDRESS`: on a host whose only address is IPv6, a topology on Slurm, exact."""
+"""`python topology_on_ipv6.py SCHEDULER DIRECTORY ADDRESS`: on a host whose only address is IPv6, a topology, exact."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import heron_scheduler
 from keyed_count_topology import keyed_count_topology
 from running_kit import Running, contains, with_real_containers
+from scheduler_kit import Cluster
 from test_slurm import Slurm
+from test_spark import Spark
 
 from heronpy import loader
 from heronpy.submit import status, submit
 from heronpy.testing.servers import ZookeeperServer
 from heronpy.testing.slurm import SlurmCluster
+from heronpy.testing.spark import SparkCluster
 
 
-def main(directory: Path, address: str) -> None:
+@contextlib.contextmanager
+def on_slurm(root: Path, address: str) -> Iterator[Cluster]:
+    with SlurmCluster(address=address) as servers:
+        os.environ.update(servers.env)
+        yield Slurm(root, servers)
+
+
+@contextlib.contextmanager
+def on_spark(root: Path, address: str) -> Iterator[Cluster]:
+    with SparkCluster(address=address, cores=16) as servers:
+        yield Spark(root, servers)
+
+
+def main(scheduler: str, directory: Path, address: str) -> None:
     root, shared = directory / "root", directory / "root/shared"
     shared.mkdir(parents=True)
     zookeeper = ZookeeperServer(directory / "zookeeper")
     zookeeper.bind = address
-    with zookeeper, SlurmCluster(address=address) as servers:
-        os.environ.update(servers.env)
-        cluster = with_real_containers(Slurm(root, servers), zookeeper)
+    on = {"slurm": on_slurm, "spark": on_spark}[scheduler]
+    with zookeeper, on(root, address) as cluster:
+        with_real_containers(cluster, zookeeper)
         cluster.more = {**cluster.more, "heron.network.bind.address": "::"}
         definition = loader.Definition.of(keyed_count_topology(shared, rate=300))
         home = cluster.machine("a")
@@ -46,4 +64,4 @@ def main(directory: Path, address: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -41,7 +41,7 @@ class Application:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             **config.conf,
-            "spark.driver.host": advertise,
+            "spark.driver.host": f"[{advertise}]" if ":" in advertise else advertise,
             "spark.driver.bindAddress": bind,
             "spark.task.maxFailures": str(_MAX_FAILURES),
             "spark.speculation": "false",

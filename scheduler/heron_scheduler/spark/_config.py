@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from heronpy.address import join_address, split_address
 from heronpy.errors import ConfigError, nearest
 
 PREFIX = "heron.scheduler.spark."
-_MASTER = re.compile(r"spark://[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*")
+_ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,/:\[\]]+):\d{1,5}"
+_MASTER = re.compile(rf"spark://{_ADDRESS}(,{_ADDRESS})*")
 _OWN = frozenset(
     {
         "spark.master",
@@ -33,7 +35,8 @@ class SparkConfig:
     """Each field is set by the key `heron.scheduler.spark.<field>`, with dots for underscores."""
 
     master: str
-    """URL of the standalone master, `spark://host:7077`; of several, `spark://host1:7077,host2:7077`."""
+    """URL of the standalone master, `spark://host:7077` (an IPv6 address in brackets); of several,
+    `spark://host1:7077,host2:7077`."""
     webui: str = ""
     """URL of the master's web UI, asked at submit whether there are workers and cores; empty: port 8080 of the master.
     """
@@ -71,13 +74,12 @@ class SparkConfig:
     @property
     def masters(self) -> list[tuple[str, int]]:
         """Host and port of each master."""
-        found = (one.rpartition(":") for one in self.master.removeprefix("spark://").split(","))
-        return [(host, int(port)) for host, _, port in found]
+        return [split_address(one) for one in self.master.removeprefix("spark://").split(",")]
 
     @property
     def webui_url(self) -> str:
         """Of the master's web UI, without a slash at the end."""
-        return (self.webui or f"http://{self.masters[0][0]}:8080").rstrip("/")
+        return (self.webui or f"http://{join_address(self.masters[0][0], 8080)}").rstrip("/")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
