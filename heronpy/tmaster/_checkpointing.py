@@ -57,6 +57,7 @@ from heronpy.tmaster.checkpoints import (
     TaskSnapshotted,
     TimePassed,
     WriteManifest,
+    is_newer,
     order_of,
 )
 from heronpy.tmaster.checkpoints import Event as CoordinatorEvent
@@ -222,10 +223,14 @@ class Checkpointing:
             case NodeClaimed():
                 return []
             case NodesRead(read, values, now_s):
-                if (value := values[KIND]) is not None:
-                    effects += self._keep(value)
-                else:
+                value, copy = values[KIND], self._copy
+                if value is None:
                     event = NodesRead(read, {KIND: self._readable_copy()}, now_s)
+                elif isinstance(copy, bytes) and is_newer(copy, value):
+                    log.error("the record of checkpoints is damaged, or of an old backup: the copy is used")
+                    event = NodesRead(read, {KIND: copy}, now_s)
+                else:
+                    effects += self._keep(value)
             case NodeWritten(write, True):
                 effects += self._keep(write.value)
             case _:

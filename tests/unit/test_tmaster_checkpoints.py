@@ -278,6 +278,28 @@ def test_a_topology_master_beside_an_empty_state_manager_goes_on_from_its_copy(w
     assert second.coordinator.phase is Phase.RUNNING
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_state_manager_that_was_restored_from_an_old_backup_takes_nothing_committed_back(
+    world: Stmgrs, damaged: bool
+) -> None:
+    world.checkpoint(1)
+    backup = dict(world.store.nodes)
+    world.checkpoint(2)
+    world.checkpoint(3)
+    world.store.followers.clear()
+    world.store.nodes.clear()
+    world.store.nodes.update({kind: value for kind, value in backup.items() if kind is not Kind.TMASTERS})
+    if damaged:
+        world.store.nodes[Kind.STATEFULCHECKPOINTS] = b"\xff damaged"
+    second = Stmgrs(world.store, location=b"second", copy=world.copy)
+    second.reports = world.reports
+    second.settle()
+    second.attach()
+    second.settle()
+    assert list(second.record.committed)[-1] == 3
+    assert second.coordinator.newest_begun >= 3, "no id is used twice"
+
+
 def test_a_topology_master_that_cannot_read_its_copy_does_not_begin_without_state(world: Stmgrs) -> None:
     world.checkpoint(1)
     world.store.followers.clear()

@@ -3,7 +3,7 @@
 `CheckpointCoordinator` is fed with events and says what is to be done; see `_coordinator` for how it goes.
 """
 
-from heronpy.tmaster.checkpoints._coordinator import CheckpointCoordinator, Phase
+from heronpy.tmaster.checkpoints._coordinator import CheckpointCoordinator, Phase, is_newer
 from heronpy.tmaster.checkpoints._counts import BegunRestore, CheckpointCounts, CheckpointSize, EndedCheckpoint
 from heronpy.tmaster.checkpoints._events import (
     INITIAL,
@@ -89,6 +89,7 @@ __all__ = [
     "Undivided",
     "WriteManifest",
     "instance_reported",
+    "is_newer",
     "order_of",
     "stmgr_reported",
 ]

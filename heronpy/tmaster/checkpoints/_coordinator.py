@@ -654,6 +654,22 @@ class CheckpointCoordinator:
             assert self.phase is Phase.RUNNING or self._committing or self.phase is Phase.LOADING
 
 
+def is_newer(one: bytes, other: bytes) -> bool:
+    """Whether a record knows of more than another of the same submission, which is as it was before, or damaged."""
+    first, second = (_parsed(value) for value in (one, other))
+    if first is None or second is None:
+        return first is not None
+    newer = (first.last_id, first.newest) > (second.last_id, second.newest)
+    return first.topology_id == second.topology_id and newer
+
+
+def _parsed(value: bytes) -> Record | None:
+    try:
+        return Record.from_proto(state_pb2.Checkpoints.FromString(value))
+    except DecodeError:
+        return None
+
+
 def _record_of(value: bytes | None, known: Record) -> Record:
     """What the state manager holds. It knows less than we do only if it has lost its data.
 
