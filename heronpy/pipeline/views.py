@@ -286,7 +286,7 @@ class _PartFile:
         group = bisect.bisect_right(self._row_groups, key, key=self._first) - 1
         if group < 0:
             return None
-        keys, values = self._groups.get(self._path, group, lambda: self._read(group))
+        keys, values = self._columns(group)
         low, high = 0, len(keys)
         while low < high:
             middle = (low + high) // 2
@@ -302,8 +302,15 @@ class _PartFile:
     def _first(self, group: int) -> bytes:
         found = self._firsts.get(group)
         if found is None:
-            found = self._firsts[group] = self._file.metadata.row_group(group).column(0).statistics.min
+            known = self._file.metadata.row_group(group).column(0).statistics
+            found = known.min if known is not None else None
+            if found is None:  # it has none of a long key
+                found = self._columns(group)[0][0].as_py()
+            self._firsts[group] = found
         return found
+
+    def _columns(self, group: int) -> tuple[Any, Any]:
+        return self._groups.get(self._path, group, lambda: self._read(group))
 
     def _read(self, group: int) -> Any:
         import pyarrow as pa

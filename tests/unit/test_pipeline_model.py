@@ -337,7 +337,7 @@ def test_a_history_of_which_nothing_was_kept_is_computed_once_more(
     world = World(tmp_path, reduced=True)
     world.write(*range(12), upto=11)
     with monkeypatch.context() as patched:
-        patched.setattr("heronpy.pipeline.plan._keep_partials", lambda *_: None)
+        patched.setattr("heronpy.pipeline.plan._keep", lambda *_: None)
         patched.setattr(running, "_GROUP_BYTES", 2**40)
         world.run()
     world.write(12, upto=12)

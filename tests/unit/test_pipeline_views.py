@@ -120,3 +120,21 @@ def test_row_groups_that_were_read_are_kept_within_bounds(tmp_path: Path, monkey
         assert len(read) == 3, "the last one stays, however large it is"
         monkeypatch.undo()
         assert [reader.get(f"k{n}", None, n) for n in (3, 4, 3, 4)] == [4, 5, 4, 5]
+
+
+@pytest.mark.parametrize("long", [["a" * 5_000], ["z" * 5_000], ["a" * 5_000, "z" * 5_000], ["k" * 3_000_000]])
+def test_keys_beside_one_that_is_too_long_for_the_statistics_of_its_file_are_found(
+    tmp_path: Path, long: list[str]
+) -> None:
+    folder = tmp_path / "views" / "counts" / "batch=0" / "v"
+    folder.mkdir(parents=True)
+    keys = {key: n for n, key in enumerate([*long, *(f"k{n}" for n in range(9))])}
+    path = Path(str(unused(folder, 0)))
+    rows = write_part(path, sorted_rows(keys.items(), Sum(), refuse), Sum(), refuse, group_rows=3)
+    path.rename(folder / part_name(0))
+    manifest = Manifest(60_000, committed_watermark=0)
+    parts = {"counts": Parts(rows, [rows])}
+    manifest.batches.update({0: Batch("v", "f", views=parts, monoids={"counts": Sum().signature})})
+    with contextlib.closing(ViewReader(tmp_path, "counts", Sum(), manifest)) as reader:
+        assert {key: reader.get(key) for key in keys} == keys
+        assert [reader.get(key) for key in ("", "a", "k", "zz", "a" * 5_001)] == [None] * 5
