@@ -33,6 +33,9 @@ class JobCommand(TyperCommand):
         options = {name for param in self.params for name in param.opts if name.startswith("-")}
         with_value = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
         ref = first_word(args, with_value)
+        before = args[: args.index(ref)] if ref is not None else []
+        if any(arg.startswith("--") and arg.partition("=")[0] not in options for arg in before if arg != "--"):
+            return super().parse_args(ctx, args)  # refused by its name: its value was taken for the job
         if ref is not None and not is_known(home(), ref):
             args = end_options(args, options, with_value, names=self.names)
         return super().parse_args(ctx, args)

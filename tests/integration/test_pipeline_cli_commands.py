@@ -320,6 +320,8 @@ def test_wrong_words_are_told_in_one_line(empty: Place) -> None:
         (2, ["run", "--conf", "x", "counts.py", "W"], "KEY=VALUE"),
         (2, ["run", "--conf", "x=1", "counts.py", "W"], "spark."),
         (2, ["run", "counts.py", "W", "--until", "now"], "--until stands after JOB"),
+        (2, ["run", "--untill", "now", "counts.py", "W"], "No such option: --untill"),
+        (2, ["query", "--veiw=counts", "--vew", "counts", "counts.py", "W"], "No such option: --veiw"),
         (2, ["backfill", "counts.py", "W"], "--batch B"),
         (2, ["backfill", "--batch", "soon", "counts.py", "W"], "--batch 'soon'"),
         (2, ["backfill", "--from", "60", "counts.py", "W"], "--to T"),
