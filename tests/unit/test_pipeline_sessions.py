@@ -225,7 +225,7 @@ def test_any_runs_over_any_archive_make_the_sessions_that_one_run_makes(
 
 
 @pytest.mark.parametrize("kind", [Sessions, Nested, Reduced])
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.data())
 def test_sessions_that_go_on_from_open_ones_are_those_that_are_made_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, kind: type[Sessions], data: st.DataObject
