@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -102,8 +103,23 @@ class Decoder:
             return value
         data = message.key()
         key = None if data is None else _decoded(self._key, data, "key")
-        headers = tuple(message.headers() or ())
-        return KafkaMessage(value, key, headers, message.timestamp()[1], message.partition(), message.offset())
+        return KafkaMessage(
+            value, key, _headers(message), message.timestamp()[1], message.partition(), message.offset()
+        )
+
+
+_headers_of = operator.methodcaller("headers")
+
+
+def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Raises ValueError if a name is no text."""
+    # Then the client returns names that are null pointers, which end the process, and leaves an exception set besides:
+    # a plain call of its method may overlook that.
+    try:
+        return tuple(_headers_of(message) or ())
+    except (SystemError, ValueError) as e:
+        message.set_headers([])
+        raise ValueError(f"its headers are malformed: {said(e.__cause__ or e)}") from e
 
 
 def _decoded(decode: Decode, data: bytes, what: str) -> Any:
@@ -121,5 +137,8 @@ def shown(message: Any) -> dict[str, Any]:
     def text(data: bytes | None) -> str | None:
         return None if data is None else data.decode(errors="backslashreplace")
 
-    headers = {name: text(value) for name, value in message.headers() or ()}
+    try:
+        headers = {name: text(value) for name, value in _headers(message)}
+    except ValueError:
+        headers = {}
     return {"key": text(message.key()), "value": text(message.value()), "headers": headers}

@@ -13,12 +13,14 @@ from heronpy.connectors._kafka_consumer import OutOfRangeError, PartitionConsume
 from heronpy.connectors._kafka_messages import Decoder, shown
 from heronpy.connectors.kafka_client import EARLIEST, LATEST, Admin, Cluster, Partition, locate
 from heronpy.connectors.spi import Record, SplitReader
-from heronpy.errors import CheckpointError, HeronError, UnavailableError
+from heronpy.errors import CheckpointError, HeronError, NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
 FAIL: Final = "fail"
 _NO_EPOCH = -1
 _DECODE_AGAIN_S: Final = 1.0
+_MISSED: Final = 2
+"""So often in a row a topic must not be found to be gone: a broker that has just begun may not know it yet."""
 
 
 class PartitionPosition(NamedTuple):
@@ -52,14 +54,21 @@ class Partitions:
         self._known: dict[int, Partition] | None = None
         self._admin: Admin | None = None
         self._search: threading.Thread | None = None
+        self._missed = 0
+        """How often in a row there was no such topic."""
+        self._gone: HeronError | None = None
+        """What to say of a topic that is not the one that was found first."""
         self._consumer: PartitionConsumer | None = None
 
     def known(self) -> Mapping[int, Partition]:
         """All that were found. The first call asks Kafka; the others let it be asked in the background.
 
         Raises:
-            HeronError: it does not answer, or refuses; only of the first call.
+            HeronError: it does not answer, or refuses; only of the first call. Or the topic is deleted.
         """
+        if self._gone is not None:
+            gone, self._gone = self._gone, None
+            raise gone
         if self._known is None:
             self._admin = self.reading.cluster.admin()
             self._known = self._located()
@@ -94,10 +103,22 @@ class Partitions:
 
     def _look_again(self) -> None:
         assert self._known is not None
+        assert self._admin is not None
         try:
+            topic_id, _ = self._admin.describe()
             found = self._located(self._known)
+        except NotFoundError as e:
+            self._missed += 1
+            if self._missed >= _MISSED:
+                self._gone = e
+            return
         except HeronError as e:
             _log.warning("new partitions cannot be looked for, trying again: %s", e)
+            return
+        self._missed = 0
+        if any(partition.topic_id != topic_id for partition in self._known.values()):
+            who = self.reading.cluster.who
+            self._gone = CheckpointError(f"{who}: the topic was deleted, and made again, while it was read")
             return
         self._known = found | self._known
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +94,41 @@ def test_a_whole_message_has_key_headers_and_time(kafka: KafkaServer, make_topic
 
 def hexadecimal(data: bytes) -> int:
     return int(data, 16)
+
+
+def produce_with_header(servers: str, topic: str, name: bytes) -> None:
+    """Write a message by the C library, which takes any bytes for a header's name."""
+    import confluent_kafka
+
+    (path,) = Path(confluent_kafka.__file__).parent.parent.glob("confluent_kafka.libs/librdkafka*.so*")
+    library = ctypes.CDLL(str(path))
+    for made in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_headers_new"):
+        getattr(library, made).restype = ctypes.c_void_p
+    config, error = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
+    library.rd_kafka_conf_set(config, b"bootstrap.servers", servers.encode(), error, 512)
+    producer = ctypes.c_void_p(library.rd_kafka_new(0, config, error, 512))
+    headers = ctypes.c_void_p(library.rd_kafka_headers_new(1))
+    library.rd_kafka_header_add(headers, name, ctypes.c_ssize_t(len(name)), b"x", ctypes.c_ssize_t(1))
+    topic_, copied, value, with_headers, end = 1, 7, 4, 10, 0  # RD_KAFKA_VTYPE_…
+    arguments = (topic_, topic.encode(), copied, 2, value, b"a", ctypes.c_size_t(1), with_headers, headers, end)
+    assert library.rd_kafka_producev(producer, *arguments) == 0
+    assert library.rd_kafka_flush(producer, 60_000) == 0
+    library.rd_kafka_destroy(producer)
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_header_whose_name_is_no_text_makes_a_dead_letter(
+    kafka: KafkaServer, make_topic: Make, produce: Produce, format: str
+) -> None:
+    topic = make_topic()
+    produce_with_header(kafka.servers, topic, b"\xff\xfe")
+    produce(topic, ["1"])
+    source = KafkaTopic(kafka.servers, topic, group=topic, value=format, whole=True, bounded=True)
+    dead = DeadLetters()
+    assert [str(message.value) for message in values(rest_of(opened(source, f"{topic}-0", None, dead)))] == ["1"]
+    ((where, row, reason),) = dead.letters
+    assert (where, row["value"]) == (f"{topic}/0@0", "a")
+    assert ("headers are malformed" in reason) == (format == "text"), "a malformed value is found first"
 
 
 def test_a_function_decodes_and_what_it_raises_makes_a_dead_letter(
@@ -312,6 +349,40 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
     dead = DeadLetters()
     assert values(rest_of(opened(source, f"{topic}-0", position, dead))) == ["c", "d", "e"]
     assert len(dead.letters) == 1
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_topic_that_is_deleted_while_it_is_read_stops_the_task(
+    kafka: KafkaServer, make_topic: Make, produce: Produce, made_again: bool
+) -> None:
+    topic = make_topic()
+    produce(topic, ["a"])
+    source = KafkaTopic(kafka.servers, topic, group=topic, value="text", discover_every_s=0.1)
+    positions = TaskStates(Place("t", "words"), NOTHING_SAVED).split_state("positions")
+    splits = SplitSet(source, positions, split_context(), discover_every_s=0.1, idle_after_s=60)
+    eventually_sync(lambda: _read_one(splits))
+    kafka.delete_topic(topic)
+    if made_again:
+        kafka.create_topic(topic)
+        produce(topic, ["b", "c"])  # more than were read of the other
+
+    errors: list[str] = []
+
+    def stopped() -> None:
+        try:
+            splits.read(10)
+        except (NotFoundError, CheckpointError) as e:
+            errors.append(str(e))
+        assert errors
+
+    eventually_sync(stopped, within_s=60)
+    assert ("made again" if made_again else "has no topic") in errors[0]
+    splits.close()
+
+
+def _read_one(splits: SplitSet) -> None:
+    _, records, _ = splits.read(10)
+    assert [record.value for record in records] == ["a"]
 
 
 def test_only_what_transactions_committed_is_read(kafka: KafkaServer, make_topic: Make) -> None:
