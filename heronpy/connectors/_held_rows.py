@@ -10,6 +10,10 @@ from typing import Any, Final, NamedTuple
 from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, FencedError
 
+OPENED: Final = -2
+"""Progress of a task that has prepared nothing, as far as is known. If something was, its progress is lost."""
+NOTHING: Final = -1
+"""Progress of a task that has prepared something, and committed nothing."""
 ROWS_MAX: Final = 1_000_000
 """So many rows are held between two checkpoints."""
 _KEY_CHARACTERS_MAX = 200
@@ -33,6 +37,9 @@ class HeldRowsWriter(TransactionalSinkWriter):
 
     A commit is one transaction of the store: the rows, and the progress that says they are there. An open writer owns
     the progress of its task, and knows by it when a newer one has taken over.
+
+    Who has lost the progress must not take what was prepared before for uncommitted. So opening the sink begins none:
+    that is done before something is prepared for the first time.
     """
 
     def __init__(self, context: SinkContext) -> None:
@@ -41,6 +48,7 @@ class HeldRowsWriter(TransactionalSinkWriter):
         self._sink = progress_key(context)
         self._owner = os.urandom(8).hex()
         self._rows: list[Any] = []
+        self._begun = False
 
     @abstractmethod
     def row(self, element: Any) -> Any:
@@ -49,6 +57,23 @@ class HeldRowsWriter(TransactionalSinkWriter):
     @abstractmethod
     def commit_rows(self, prepared: PreparedRows) -> None:
         """As `commit`."""
+
+    @abstractmethod
+    def begin_progress(self) -> None:
+        """Have the store know that something is about to be prepared. Changes nothing if something was.
+
+        Raises:
+            HeronError: as `prepare`.
+        """
+
+    def unknown(self, where: str, prepared: PreparedRows) -> CheckpointError:
+        """There is no progress of a task that has prepared something."""
+        at = prepared.checkpoint_id
+        return CheckpointError(
+            f"sink {self._context.name}: {where} has no progress of {prepared.sink}, task {prepared.task}, so it is "
+            f"unknown whether what was prepared for checkpoint {at} is there: put the progress back, or enter {at} if "
+            f"it is there, and {NOTHING} if it is not"
+        )
 
     def check(self, rows: list[Any]) -> None:
         """Raise CheckpointError if the store would refuse these rows: later there is no way back."""
@@ -66,6 +91,9 @@ class HeldRowsWriter(TransactionalSinkWriter):
         if not self._rows:
             return None
         self.check(self._rows)
+        if not self._begun:
+            self.begin_progress()
+            self._begun = True
         rows, self._rows = tuple(self._rows), []
         return tuple(PreparedRows(self._sink, self._task, self._owner, checkpoint_id, rows))
 

@@ -24,17 +24,16 @@ from typing import Any, Final
 
 import msgspec
 
-from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
+from heronpy.connectors._held_rows import NOTHING, HeldRowsWriter, PreparedRows
 from heronpy.connectors._kafka_producer import produce, producer, refusal
 from heronpy.connectors._kafka_progress import PROGRESS, WRITERS, ProgressLog, Writer, make_topic
 from heronpy.connectors.kafka_client import Admin, Cluster, Errors, refused, said
 from heronpy.connectors.spi import SinkContext
-from heronpy.errors import CheckpointError, UnavailableError
+from heronpy.errors import CheckpointError, HeronError, NotFoundError, UnavailableError
 
 _TRIES: Final = 3
 _ANSWER_S: Final = 30.0
 _TRANSACTION_MS: Final = 60_000
-_NO_CHECKPOINT: Final = -1
 _GUEST_EPOCH: Final = -1
 """Of who commits what the sink of another submission has prepared."""
 Message = tuple[str, tuple[Any, ...]]
@@ -78,17 +77,25 @@ class TransactionalWriter(HeldRowsWriter):
                 self._open(claimed=True)
             done = self._checkpoints.get(place)
             if done is None:
-                raise CheckpointError(
-                    f"sink {self._context.name}: {self._progress_cluster.topic} has nothing of {prepared.sink}, task "
-                    f"{prepared.task}, so it is unknown whether the messages of checkpoint {prepared.checkpoint_id} "
-                    "are there"
-                )
+                raise self.unknown(f"partition {PROGRESS} of the topic {self._progress_cluster.topic}", prepared)
             if done >= prepared.checkpoint_id:
                 return
             messages = [(self._cluster.topic, row) for row in prepared.rows]
             messages.append(self._progress(place, prepared.checkpoint_id))
             if self._transact(messages) if prepared.sink == self._sink else self._commit_as_guest(prepared, messages):
                 self._checkpoints[place] = prepared.checkpoint_id
+                return
+        raise self._unavailable()
+
+    def begin_progress(self) -> None:
+        place = (self._sink, self._task)
+        for _ in range(_TRIES):
+            if self._producer is None:
+                self._open(claimed=True)
+            if place in self._checkpoints:
+                return
+            if self._transact([self._progress(place, NOTHING)]):
+                self._checkpoints[place] = NOTHING
                 return
         raise self._unavailable()
 
@@ -107,7 +114,7 @@ class TransactionalWriter(HeldRowsWriter):
                 if writer.sink == guest.sink and writer != guest:
                     self._initialized(writer)
             log.read_progress()
-            done = log.checkpoints.get((prepared.sink, prepared.task), _NO_CHECKPOINT)
+            done = log.checkpoints.get((prepared.sink, prepared.task), NOTHING)
             return done >= prepared.checkpoint_id or self._transact(messages)
         finally:
             log.close()
@@ -142,10 +149,6 @@ class TransactionalWriter(HeldRowsWriter):
             self._checkpoints = log.checkpoints
         finally:
             log.close()
-        place = (self._sink, self._task)
-        if place not in self._checkpoints:
-            self._must([self._progress(place, _NO_CHECKPOINT)])
-            self._checkpoints[place] = _NO_CHECKPOINT
 
     def _check_newest(self, log: ProgressLog, claimed: bool) -> None:
         newest = max((writer.epoch for writer in log.writers if writer.sink == self._sink), default=0)
@@ -232,4 +235,12 @@ class TransactionalWriter(HeldRowsWriter):
             made.purge()
 
     def _unavailable(self) -> UnavailableError:
-        return UnavailableError(f"{self._cluster.who}: a transaction failed: {self._failure}")
+        reason = self._failure
+        try:
+            for admin in (self._admin.about(self._cluster.topic), self._admin):
+                admin.describe()
+        except NotFoundError as e:
+            return UnavailableError(f"a transaction failed: {e}")
+        except HeronError:
+            pass
+        return UnavailableError(f"{self._cluster.who}: a transaction failed: {reason}")

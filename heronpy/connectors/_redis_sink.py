@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from heronpy.connectors._files import why
-from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
+from heronpy.connectors._held_rows import NOTHING, OPENED, HeldRowsWriter, PreparedRows
 from heronpy.connectors._optional import need
 from heronpy.connectors._redis_client import connect, find_url
 from heronpy.connectors._row_sinks import unfit
@@ -158,8 +158,20 @@ class _TransactionalWriter(HeldRowsWriter):
         key, epoch_key = self._key(prepared.sink, prepared.task), self._epoch_key(prepared.sink)
         self._transaction(key, epoch_key, lambda pipeline: self._add(pipeline, prepared))
 
+    def begin_progress(self) -> None:
+        key, epoch_key = self._key(self._sink, self._task), self._epoch_key(self._sink)
+        self._transaction(key, epoch_key, lambda pipeline: self._begin(pipeline, key))
+
     def close(self) -> None:
         self._client.close()
+
+    def _begin(self, pipeline: Any, key: str) -> bool:
+        owner, checkpoint = pipeline.hmget(key, "owner", "checkpoint")
+        if owner != self._owner.encode() or checkpoint is None or int(checkpoint) != OPENED:
+            return False  # a commit says what is wrong
+        pipeline.multi()
+        pipeline.hset(key, "checkpoint", NOTHING)
+        return True
 
     def _take_over(self, pipeline: Any) -> bool:
         key, epoch_key = self._key(self._sink, self._task), self._epoch_key(self._sink)
@@ -168,7 +180,7 @@ class _TransactionalWriter(HeldRowsWriter):
         pipeline.multi()
         pipeline.set(epoch_key, self._epoch)
         pipeline.hset(key, "owner", self._owner)
-        pipeline.hsetnx(key, "checkpoint", -1)
+        pipeline.hsetnx(key, "checkpoint", OPENED)
         return True
 
     def _add(self, pipeline: Any, prepared: PreparedRows) -> bool:
@@ -176,10 +188,7 @@ class _TransactionalWriter(HeldRowsWriter):
         key = self._key(prepared.sink, prepared.task)
         owner, checkpoint = pipeline.hmget(key, "owner", "checkpoint")
         if checkpoint is None:
-            raise CheckpointError(
-                f"sink {self._context.name}: the Redis has no {key}, so it is unknown whether the entries of "
-                f"checkpoint {prepared.checkpoint_id} are there"
-            )
+            raise self.unknown(f"the field checkpoint of the key {key}", prepared)
         fenced = False
         if prepared.sink == self._sink:
             fenced = int(pipeline.get(self._epoch_key(self._sink)) or 0) != self._epoch
@@ -189,6 +198,8 @@ class _TransactionalWriter(HeldRowsWriter):
             return False
         if fenced:
             raise self.fenced()
+        if int(checkpoint) == OPENED:
+            raise self.unknown(f"the field checkpoint of the key {key}", prepared)
         if int(checkpoint) >= prepared.checkpoint_id:
             return False
         kind = pipeline.type(self._stream_sink.stream)

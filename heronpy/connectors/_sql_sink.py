@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from heronpy.connectors._files import why
-from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows, progress_key
+from heronpy.connectors._held_rows import NOTHING, OPENED, HeldRowsWriter, PreparedRows, progress_key
 from heronpy.connectors._optional import need
 from heronpy.connectors._row_sinks import unfit
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
@@ -288,7 +288,9 @@ class _TransactionalWriter(HeldRowsWriter):
         progress = self._progress.c
         task = (progress.sink == prepared.sink) & (progress.task == prepared.task)
         with self._translated(), self._table.engine.begin() as connection:
-            advance = self._progress.update().where(task, progress.checkpoint < prepared.checkpoint_id)
+            advance = self._progress.update().where(
+                task, progress.checkpoint != OPENED, progress.checkpoint < prepared.checkpoint_id
+            )
             if prepared.sink == self._sink:
                 advance = advance.where(progress.epoch == self._epoch)
             if prepared.owner == self._owner:
@@ -298,16 +300,20 @@ class _TransactionalWriter(HeldRowsWriter):
                 self._table.write(connection, self._who, prepared.rows, **of)
                 return
             found = connection.execute(self._progress.select().where(task)).first()
-        if found is None:
-            raise CheckpointError(
-                f"sink {self._context.name}: {self._progress} has no row of {prepared.sink}, task {prepared.task}, so "
-                f"it is unknown whether the rows of checkpoint {prepared.checkpoint_id} are there"
-            )
-        is_committed = found.checkpoint >= prepared.checkpoint_id
-        if prepared.owner == self._owner:  # a newer writer's checkpoint says nothing about this one
-            is_committed &= (found.owner, found.epoch) == (self._owner, self._epoch)
-        if not is_committed:
+        # A newer writer's checkpoint says nothing about what this one has prepared.
+        is_fenced = found is not None and prepared.owner == self._owner
+        is_fenced = is_fenced and (found.owner, found.epoch) != (self._owner, self._epoch)
+        if not is_fenced and (found is None or found.checkpoint == OPENED):
+            raise self.unknown(f"table {self._progress}", prepared)
+        if is_fenced or found.checkpoint < prepared.checkpoint_id:
             raise self.fenced()
+
+    def begin_progress(self) -> None:
+        progress = self._progress.c
+        mine = (progress.sink == self._sink) & (progress.task == self._task) & (progress.owner == self._owner)
+        with self._translated(), self._table.engine.begin() as connection:
+            begin = self._progress.update().where(mine, progress.epoch == self._epoch, progress.checkpoint == OPENED)
+            connection.execute(begin.values(checkpoint=NOTHING))
 
     def close(self) -> None:
         self._table.engine.dispose()
@@ -324,7 +330,7 @@ class _TransactionalWriter(HeldRowsWriter):
                 own = self._progress.update().where(task, progress.epoch <= self._epoch).values(**mine)
                 if connection.execute(own).rowcount:
                     return True
-                row = {"sink": self._sink, "task": self._task, "checkpoint": -1, **mine}
+                row = {"sink": self._sink, "task": self._task, "checkpoint": OPENED, **mine}
                 connection.execute(self._progress.insert(), row)
                 return True
         except IntegrityError:

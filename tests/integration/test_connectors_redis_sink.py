@@ -90,7 +90,14 @@ class TestRedisStreamSink(TransactionalSinkKit):
         self._client.flushall()
         with pytest.raises(CheckpointError, match="it is unknown"):
             writer.commit(output)
+        for epoch in (2, 3):  # nor does a rollback make it known
+            with pytest.raises(CheckpointError, match="it is unknown"):
+                open_transactional(sink, epoch=epoch).recover([output])
         self.check([])
+        again = open_transactional(sink, epoch=4)
+        again.recover([])
+        again.commit(prepared(again, 2, elements[:1]))
+        assert len(self.visible()) == 1
 
     def test_a_key_of_another_type_is_an_error_and_nothing_is_committed(
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]

@@ -193,7 +193,14 @@ class SqlKit(SqlTables):
             connection.execute(sqlalchemy.text("DELETE FROM heron_sink_progress"))
         with pytest.raises(CheckpointError, match="it is unknown"):
             writer.commit(output)
+        for epoch in (2, 3):  # nor does a rollback make it known
+            with pytest.raises(CheckpointError, match="it is unknown"):
+                open_transactional(sink, epoch=epoch).recover([output])
         self.check([])
+        again = open_transactional(sink, epoch=4)
+        again.recover([])
+        again.commit(prepared(again, 2, elements[:1]))
+        assert len(self.visible()) == 1
 
     def test_at_least_once_a_flush_makes_rows_visible(
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]

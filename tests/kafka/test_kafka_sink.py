@@ -87,7 +87,14 @@ class TestKafkaSink(TransactionalSinkKit):
         other = KafkaSink(kafka.servers, self._topic, progress_topic=f"{progress}-2")
         with pytest.raises(CheckpointError, match="it is unknown"):
             open_transactional(other, task=1, epoch=2).recover([output])
+        for epoch in (3, 4):  # nor does it make it known that its own task opens the sink again
+            with pytest.raises(CheckpointError, match="it is unknown"):
+                open_transactional(sink, epoch=epoch).recover([output])
         self.check([])
+        again = open_transactional(sink, epoch=5)
+        again.recover([])
+        again.commit(prepared(again, 2, elements[:1]))
+        assert self.visible() == list(elements[:1])
 
     def test_a_message_that_the_topic_refuses_is_an_error_and_nothing_is_committed(
         self, kafka: KafkaServer, make_topic: Make
