@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from heronpy.container._bootstrap import Bootstrap
-from heronpy.errors import StateError, UnavailableError
-from heronpy.files import lock_within, outrace_removal
+from heronpy.errors import StateError, UnavailableError, UntrustedError
+from heronpy.files import lock_within, make_private, outrace_removal
 from heronpy.runtime import CONTAINER_LOCK_FILE, SECRETS_DIR, TOKEN_FILE, USER_SECRETS_DIR, Launch
 from heronpy.security import private_directory, write_secret
 
@@ -43,7 +43,11 @@ def make_directory(bootstrap: Bootstrap, workdir: Path) -> Launch:
         StateError: it cannot be written.
     """
     try:
-        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(workdir, exist_ok=True)
+        if workdir.stat().st_uid not in (os.geteuid(), 0):  # who could exchange what is in it at any time
+            raise UntrustedError(
+                f"{workdir} belongs to another user: set TMPDIR, or --dir of the container, to a directory of yours"
+            )
         above = private_directory(workdir.absolute() / bootstrap.topology_id)
         directory = private_directory(above / str(bootstrap.container))
         if not _take(directory):

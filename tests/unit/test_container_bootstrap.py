@@ -19,7 +19,7 @@ import pytest
 from heronpy.config import EngineConfig
 from heronpy.container import TRY_AGAIN, Bootstrap, bootstrap_document, make_directory, remove_secrets, take_sockets
 from heronpy.container.parts import ending
-from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+from heronpy.errors import ConfigError, NotFoundError, UnavailableError, UntrustedError
 from heronpy.executor import ReplacedError
 from heronpy.proto import state_pb2
 from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch, StatemgrSpec
@@ -174,6 +174,17 @@ def test_the_directory_of_a_container_is_its_users_alone(launch: Launch, host: P
     secret = [path for path in there.dir.rglob("*") if path.name in ("token", "ca-key.pem", "tls", "authority")]
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [there.dir, *secret]} == {0}
     assert len(secret) == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_nothing_secret_is_put_into_a_directory_that_another_user_has_made_for_it(launch: Launch, host: Path) -> None:
+    """Its owner may exchange what is in it at any time, also just before a file is written there."""
+    host.mkdir(mode=0o777, exist_ok=True)
+    host.chmod(0o777)
+    os.chown(host, 65534, -1)
+    with pytest.raises(UntrustedError, match=f"{host} belongs to another user: .*--dir"):
+        make_directory(Bootstrap.decode(bootstrap_document(launch, 1)), host)
+    assert [*host.iterdir()] == []
 
 
 def test_a_container_that_is_started_again_finds_its_directory_unless_an_earlier_one_has_it(
