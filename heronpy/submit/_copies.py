@@ -64,8 +64,10 @@ def trouble_of(launch: Launch, states: StateManagers) -> str | None:
             running = records.submission(state, launch.topology)
             if running == launch.topology_id:
                 return "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE
-        if not running and heron_scheduler.containers(launch):
-            return "the state manager does not know it"
+        if heron_scheduler.containers(launch):  # so it was not killed elsewhere
+            if not running:
+                return "the state manager does not know it"
+            return "the state manager has another submission of it, and the cluster runs this one"
     except (StateError, UnavailableError) as e:
         return str(e)
     log.info("topology %s was killed elsewhere: its copy in %s is removed", launch.topology_id, launch.dir)

@@ -102,6 +102,26 @@ def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Farm:
     return farm
 
 
+def test_a_state_manager_from_a_backup_with_an_earlier_submission_hides_nothing_that_the_cluster_runs(
+    farm: Farm,
+) -> None:
+    home, state = farm.machine("a"), farm.root / "state"
+    earlier = farm.submit(home)
+    shutil.copytree(state, farm.root / "backup", ignore=shutil.ignore_patterns(".*"))
+    kill(earlier)
+    launch = farm.submit(home)
+    shutil.rmtree(state)
+    (farm.root / "backup").rename(state)
+    why = "the state manager has another submission of it, and the cluster runs this one"
+    assert farm.listed(home) == [("Numbers", why)]
+    assert launch.dir.exists(), "a copy has the secrets, without which nothing can be commanded"
+    with pytest.raises(NotFoundError, match=why):
+        farm.find(home)
+    while farm.listed(home):
+        kill(farm.find(home, troubled=True))
+    assert farm.left() == []
+
+
 def test_a_submitted_topology_is_the_clusters_and_no_service_runs(farm: Farm) -> None:
     launch = farm.submit(farm.machine("a"))
     assert farm.containers(launch) == [0, 1, 2]
