@@ -25,8 +25,9 @@ def _launch(root: Path) -> Launch:
         topology_id="wc-1",
         scheduler="local",
         dir=root / "wc",
-        socket_root=lambda: root / "sockets" / "wc",
+        own_sockets=lambda: [root / "sockets" / "wc"],
     )
+    stand_in.remove_sockets = lambda: Launch.remove_sockets(cast("Launch", stand_in))
     return cast("Launch", stand_in)
 
 

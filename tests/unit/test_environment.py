@@ -34,10 +34,12 @@ def test_other_pythons_are_refused(value: str) -> None:
         EngineConfig.from_keys({"heron.package.python": value})
 
 
-def test_what_ships_needs_a_directory_to_ship_through() -> None:
-    for url in ("", "s3://bucket/heron", "hdfs://host/heron"):
-        with pytest.raises(ConfigError, match=r"heron\.uploader\.url|directory"):
+def test_what_ships_needs_a_directory_or_s3_to_ship_through() -> None:
+    for url in ("", "hdfs://host/heron"):
+        with pytest.raises(ConfigError, match=r"heron\.uploader\.url must be a directory .*, or s3://"):
             EngineConfig.from_keys({"heron.package.python": "ship", "heron.uploader.url": url})
+    for url in ("/srv/heron", "s3://bucket/heron"):
+        EngineConfig.from_keys({"heron.package.python": "ship", "heron.uploader.url": url})
 
 
 def test_the_python_of_a_container_is_a_command(tmp_path: Path) -> None:
