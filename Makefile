@@ -27,7 +27,7 @@ KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 # some two thousand processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a
 # fifth less CPU to start. The tests, which every worker imports, pytest compiles itself (each worker a share of them,
 # tests/conftest.py), and keeps that for the next run.
-WORKERS ?= 5
+WORKERS ?= 4
 PYTEST := export PYTHONDONTWRITEBYTECODE=; $(BIN)/python -m compileall -q -j 0 heronpy scheduler tracker && \
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 PATHS := heronpy scheduler tracker tests

@@ -26,6 +26,7 @@ from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
 from heronpy.statemgr import StateManager, open_statemgr, records
 
 _POLL_S = 0.5
+_ENROLL_POLL_S = 0.02
 _TOPOLOGY_WAIT_S = 30.0
 """How long a container that starts waits for its topology to be in the state manager, until it asks to be retried.
 Long, because clusters start what fails again later and later."""
@@ -163,23 +164,17 @@ def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
     command = python_module("heronpy.container.enroll", "--dir", str(launch.dir), "--container", str(container))
     child = subprocess.Popen(command, env=child_environment(launch, "enroll", **ours, **{PARENT_ENV: str(os.getpid())}))
     try:
-        # Not one wait for all: of a SIGTERM just before the system call, Python runs the handler only after it.
-        while (code := _ended(child)) is None:
-            pass
+        # Not Popen.wait(): a SIGTERM may end that while a lock is held which the one below needs. Nor one system call
+        # for all: of a SIGTERM just before it, Python runs the handler only after it.
+        while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            time.sleep(_ENROLL_POLL_S)
     finally:
         child.kill()
-        child.wait()
+        code = child.wait()
     if code:
         raise SystemExit(code if code > 0 else TRY_AGAIN)  # it has said why
     if not (launch.tls_dir / f"container-{container}.pem").exists():
         raise ReplacedError("it was replaced while it waited for its certificate")
-
-
-def _ended(child: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return child.wait(_POLL_S)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 if __name__ == "__main__":

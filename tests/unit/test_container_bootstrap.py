@@ -354,6 +354,44 @@ def test_a_container_that_is_ended_before_it_runs_leaves_no_secret(
     assert sorted(left) == ["words-1/1/container.lock", "words-1/1/launch.json"]
 
 
+ENDED_WITH_A_LOCK = """
+import os, signal, subprocess, sys, threading
+from heronpy.container import __main__ as container
+from heronpy.container.parts import ending
+
+class Lock:
+    # One that is held when SIGTERM comes, at a time when nobody would release it.
+    def __init__(self, lock):
+        self.lock = lock
+    def acquire(self, blocking=True):
+        got = self.lock.acquire(blocking)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return got
+    def release(self):
+        self.lock.release()
+    __enter__ = acquire
+    def __exit__(self, *_):
+        self.release()
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **options):
+        super().__init__(["sleep", "1000"])
+        self._waitpid_lock = Lock(self._waitpid_lock)
+
+container.subprocess.Popen = Popen
+launch = type("Launch", (), {"dir": "", "config": None})()
+container.child_environment = lambda *_, **__: {}
+threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()
+with ending("it"):
+    container._enroll(launch, 1, {})
+"""
+
+
+def test_a_sigterm_while_a_child_is_waited_for_ends_it_whenever_it_comes() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDED_WITH_A_LOCK], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_container_that_is_ended_while_its_executor_starts_leaves_no_secret(running: Launch, tmp_path: Path) -> None:
     plain = dataclasses.replace(running, config=EngineConfig.from_keys({"heron.security.tls": False}))
     document = tmp_path / "bootstrap.json"
