@@ -167,7 +167,7 @@ class Files:
         except ABSENT:
             return True
         except (OSError, HeronError):
-            pass
+            return False  # it may be there: a position that is kept for longer is no loss
         return False
 
 
