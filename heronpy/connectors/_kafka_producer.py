@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from heronpy.connectors.kafka_client import Cluster, Errors, opened, refused, said
 from heronpy.errors import CheckpointError
 
+PART_BYTES: Final = 1_000_000
+"""So much is written at once: all of it has the time of one message, `message.timeout.ms`, however slow Kafka is."""
 _POLL_S: Final = 0.1
 _DEFAULTS: Final = {
     "linger.ms": 5,
@@ -61,6 +63,11 @@ def produce(
             continue
         producer.poll(0)
         return
+
+
+def size(row: Sequence[Any]) -> int:
+    """Bytes of a message: value, key and headers."""
+    return len(row[0] or b"") + len(row[1] or b"") + sum(len(name) + len(data or b"") for name, data in row[2])
 
 
 def refusal(error: Any, cluster: Cluster) -> Exception:

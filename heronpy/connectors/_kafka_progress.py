@@ -21,7 +21,7 @@ WRITERS: Final = 0
 PROGRESS: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "600000"}
 _CATCH_UP_S: Final = 90.0
-"""A transaction of a process that died ends after a minute."""
+"""A transaction of a process that died ends after a minute, unless it was a large one."""
 _POLL_S: Final = 0.1
 
 

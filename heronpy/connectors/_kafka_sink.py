@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from heronpy.connectors._files import why
 from heronpy.connectors._kafka_messages import Encode, KafkaMessage, encoder
-from heronpy.connectors._kafka_producer import produce, producer, refusal
+from heronpy.connectors._kafka_producer import PART_BYTES, produce, producer, refusal, size
 from heronpy.connectors._kafka_transactions import TransactionalWriter
 from heronpy.connectors._row_sinks import unfit
 from heronpy.connectors.kafka_client import Admin, Cluster, Errors
@@ -188,12 +188,17 @@ class _FlushingWriter(SinkWriter):
         self._partitions = _Partitions(sink.cluster)
         self._errors = Errors(sink.cluster.who)
         self._failed: list[tuple[Any, Row]] = []
+        self._waiting = 0
+        """Bytes of messages that were sent since Kafka had taken all of them, at most."""
         self._producer = producer(sink.cluster, self._errors, {})
 
     def write(self, element: Any) -> None:
         self._send(self._sink.row(element, self._partitions))
 
     def _send(self, row: Row) -> None:
+        self._waiting += size(row)
+        if self._waiting > PART_BYTES and not self._producer.flush(_FLUSH_S):
+            self._waiting = size(row)
         produce(self._producer, self._sink.cluster.topic, lambda error: self._failed.append((error, row)), *row)
 
     def flush(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from heronpy.connectors._held_rows import NOTHING, HeldRowsWriter, PreparedRows
-from heronpy.connectors._kafka_producer import produce, producer, refusal
+from heronpy.connectors._kafka_producer import PART_BYTES, produce, producer, refusal, size
 from heronpy.connectors._kafka_progress import PROGRESS, WRITERS, ProgressLog, Writer, make_topic
 from heronpy.connectors.kafka_client import Admin, Cluster, Errors, refused, said
 from heronpy.connectors.spi import SinkContext
@@ -33,7 +33,14 @@ from heronpy.errors import CheckpointError, HeronError, NotFoundError, Unavailab
 
 _TRIES: Final = 3
 _ANSWER_S: Final = 30.0
+_LISTEN_S: Final = 1.0
 _TRANSACTION_MS: Final = 60_000
+"""What a transaction may take …"""
+_TRANSACTION_MS_PER_MB: Final = 10_000
+"""… and so much more for what is written in it, …"""
+_TRANSACTION_MS_MAX: Final = 900_000
+"""… as far as brokers allow it, unless they are configured otherwise."""
+_TRANSACTION_OPTION: Final = "transaction.timeout.ms"
 _GUEST_EPOCH: Final = -1
 """Of who commits what the sink of another submission has prepared."""
 Message = tuple[str, tuple[Any, ...]]
@@ -60,6 +67,7 @@ class TransactionalWriter(HeldRowsWriter):
         self._failure = ""
         """Why the last transaction failed."""
         self._producer: Any = None
+        self._transaction_ms = _TRANSACTION_MS
         self._checkpoints: dict[tuple[str, int], int] = {}
         admin = Admin(cluster)
         admin.describe()
@@ -72,6 +80,7 @@ class TransactionalWriter(HeldRowsWriter):
 
     def commit_rows(self, prepared: PreparedRows) -> None:
         place = (prepared.sink, prepared.task)
+        self._allow_time(prepared.rows)
         for _ in range(_TRIES):
             if self._producer is None:
                 self._open(claimed=True)
@@ -86,6 +95,13 @@ class TransactionalWriter(HeldRowsWriter):
                 self._checkpoints[place] = prepared.checkpoint_id
                 return
         raise self._unavailable()
+
+    def _allow_time(self, rows: Sequence[Any]) -> None:
+        """Have a producer whose transactions may take as long as it takes to write these rows."""
+        allowed_ms = _TRANSACTION_MS + sum(map(size, rows)) * _TRANSACTION_MS_PER_MB // 1_000_000
+        if self._transaction_ms < min(allowed_ms, _TRANSACTION_MS_MAX):
+            self._transaction_ms = min(allowed_ms, _TRANSACTION_MS_MAX)
+            self._drop()
 
     def begin_progress(self) -> None:
         place = (self._sink, self._task)
@@ -165,9 +181,10 @@ class TransactionalWriter(HeldRowsWriter):
 
     def _initialized(self, writer: Writer) -> Any:
         """A producer in the place of a writer: what that has not committed is aborted, and always will be."""
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
-        config = {"transactional.id": writer.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
+        given_ms = self._cluster.options.get(_TRANSACTION_OPTION)
+        config = {"transactional.id": writer.transactional_id, _TRANSACTION_OPTION: given_ms or self._transaction_ms}
         made = producer(self._cluster, self._errors, config)
         deadline_s = time.monotonic() + max(_ANSWER_S, self._cluster.timeout_s)
         while True:
@@ -175,8 +192,13 @@ class TransactionalWriter(HeldRowsWriter):
                 made.init_transactions(self._cluster.timeout_s)
                 return made
             except KafkaException as e:
-                if not e.args[0].retriable() or time.monotonic() > deadline_s:
-                    raise refused(e.args[0], self._cluster) from None
+                error = e.args[0]
+                longer_ms = 0 if given_ms else self._transaction_ms - _TRANSACTION_MS
+                if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT and longer_ms:
+                    self._transaction_ms = _TRANSACTION_MS + longer_ms // 4  # they do not say what they allow
+                    return self._initialized(writer)
+                if not error.retriable() or time.monotonic() > deadline_s:
+                    raise refused(error, self._cluster) from None
 
     # Transactions
 
@@ -195,8 +217,13 @@ class TransactionalWriter(HeldRowsWriter):
         failed: list[Any] = []
         try:
             self._producer.begin_transaction()
+            waiting = 0
             for topic, row in messages:
                 produce(self._producer, topic, failed.append, *row)
+                waiting += size(row)
+                if waiting > PART_BYTES:
+                    self._flush(failed)
+                    waiting = 0
             self._commit()
             self._errors.well()
             return True
@@ -206,9 +233,21 @@ class TransactionalWriter(HeldRowsWriter):
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(self._cluster.timeout_s)
             self._drop()
-            if isinstance(refused_for_ever := refusal(error, self._cluster), CheckpointError):
-                raise refused_for_ever from None
+            reason = refusal(error, self._cluster)
+            if isinstance(reason, CheckpointError):
+                raise reason from None
+            if isinstance(reason, NotFoundError):
+                raise self._unavailable() from None
             return False
+
+    def _flush(self, failed: Sequence[Any]) -> None:
+        """Wait until all messages are taken, or one has failed."""
+        from confluent_kafka import KafkaException
+
+        while not failed and self._producer.flush(_LISTEN_S):
+            pass  # each message has a timeout
+        if failed:
+            raise KafkaException(failed[0])
 
     def _commit(self) -> None:
         from confluent_kafka import KafkaException

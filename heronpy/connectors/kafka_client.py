@@ -330,6 +330,8 @@ def refused(error: Any, cluster: Cluster) -> Exception:
             | KafkaError.SASL_AUTHENTICATION_FAILED
         ):
             return ConfigError(f"{cluster.who}: access denied: {said(error)}")
+        case KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return ConfigError(f"{cluster.who}: the option transaction.timeout.ms: {said(error)}")
     return UnavailableError(f"{cluster.who}: {said(error)}")
 
 

@@ -6,6 +6,8 @@ import functools
 import importlib.util
 import os
 import shutil
+import socket
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -193,6 +195,25 @@ class KafkaServer(Server):
         if self._admin is None:
             self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
+
+    def limit_producers(self, client_id: str, bytes_per_s: int) -> None:
+        """Give the producers of this `client.id` a quota, as operators do: beyond it the broker answers late.
+
+        librdkafka has no call for it, so this is the request itself (AlterClientQuotas, version 0).
+        """
+
+        def text(value: str) -> bytes:
+            return struct.pack(">h", len(value)) + value.encode()
+
+        one = struct.pack(">i", 1)
+        entity = one + text("client-id") + text(client_id)
+        limits = one + text("producer_byte_rate") + struct.pack(">d?", bytes_per_s, False)
+        request = struct.pack(">hhi", 49, 0, 0) + text("tests") + one + entity + limits + b"\0"
+        with socket.create_connection((self.bind, self.port), timeout=60) as s, s.makefile("rb") as answers:
+            s.sendall(struct.pack(">i", len(request)) + request)
+            answer = answers.read(*struct.unpack(">i", answers.read(4)))
+        _, _, entries, error = struct.unpack_from(">iiih", answer)  # number of the request, ms of throttling
+        assert (entries, error) == (1, 0), answer
 
     def settle(self, topic: str) -> None:
         """Wait until no transaction is open in a topic: what was committed is visible a moment after the answer."""

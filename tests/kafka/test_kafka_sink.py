@@ -26,6 +26,15 @@ def messages(kafka: KafkaServer, topic: str, **options: Any) -> list[Any]:
     return [record.value for name in names for record in rest_of(opened(source, name))]
 
 
+def slow(kafka: KafkaServer, client: str) -> tuple[dict[str, Any], list[str]]:
+    """Options of a producer with a quota, and elements that take 8 s to write.
+
+    The broker takes 4 MB at once, because there was nothing for ten seconds, and then 0.4 MB a second.
+    """
+    kafka.limit_producers(client, 400_000)
+    return {"client.id": client, "message.timeout.ms": 4_000}, [f"{n:05}" + "x" * 9_995 for n in range(720)]
+
+
 class TestKafkaSink(TransactionalSinkKit):
     kills_max = 30
     long = (
@@ -107,6 +116,27 @@ class TestKafkaSink(TransactionalSinkKit):
         writer.commit(prepared(writer, 2, ["c"]))
         assert self.visible() == ["c"]
 
+    def test_a_commit_may_take_longer_than_a_message(self, kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("heronpy.connectors._kafka_transactions.PART_BYTES", 100_000)
+        options, elements = slow(kafka, "transactions")
+        writer = open_transactional(KafkaSink(kafka.servers, self._topic, value="text", options=options))
+        writer.commit(prepared(writer, 1, elements))
+        assert messages(kafka, self._topic, value="text") == elements
+
+    def test_a_large_commit_may_take_as_long_as_the_brokers_allow(
+        self, sink: Sink, elements: Sequence[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in (("_PER_MB", 1_000_000_000), ("_MAX", 3_000_000)):  # they allow 900 s
+            monkeypatch.setattr(f"heronpy.connectors._kafka_transactions._TRANSACTION_MS{name}", value)
+        writer = open_transactional(sink)
+        writer.commit(prepared(writer, 1, elements))
+        assert self.visible() == list(elements)
+
+    def test_a_time_that_the_brokers_do_not_allow_is_named(self, kafka: KafkaServer) -> None:
+        options = {"transaction.timeout.ms": 1_000_000}
+        with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms: .*larger"):
+            open_transactional(KafkaSink(kafka.servers, self._topic, options=options))
+
 
 @pytest.mark.parametrize(
     "bad",
@@ -145,6 +175,19 @@ def test_at_least_once_a_flush_makes_messages_visible(kafka: KafkaServer, make_t
     writer.flush()
     assert messages(kafka, topic) == list(range(100))
     writer.close()
+
+
+@pytest.mark.long
+def test_at_least_once_a_flush_may_take_longer_than_a_message(
+    kafka: KafkaServer, make_topic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.connectors._kafka_sink.PART_BYTES", 100_000)
+    topic, (options, elements) = make_topic(), slow(kafka, "flushes")
+    writer = open_sink(KafkaSink(kafka.servers, topic, value="text", options=options))
+    for element in elements:
+        writer.write(element)
+    writer.flush()
+    assert messages(kafka, topic, value="text") == elements
 
 
 def test_at_least_once_a_message_that_was_not_taken_is_in_no_later_flush(kafka: KafkaServer, make_topic: Make) -> None:
