@@ -32,6 +32,11 @@ _KEY_CHARACTERS = 255
 _TRIES = 3
 _TEXT_CHARACTERS = 10_000
 
+_POSTGRES = {"connect_timeout": "10", "keepalives_idle": "10", "keepalives_interval": "10", "keepalives_count": "3"}
+"""A server whose host vanishes is noticed, as options of libpq. Without them it would be waited for, for hours …"""
+_POSTGRES_SESSION = "SET idle_in_transaction_session_timeout = '60s'"
+"""… and so would the server wait for a task whose host vanishes, and keep its locks from the one that takes over."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -98,7 +103,7 @@ class SqlSink(Sink):
         if not url:
             raise ConfigError(f"the environment variable {self._url_env} must have the URL of the database of {self!r}")
         try:
-            engine = sqlalchemy.create_engine(url, pool_size=1, pool_pre_ping=True)
+            engine = _engine(url)
         except (ArgumentError, ImportError, ValueError) as e:  # its text may have the password in it
             raise ConfigError(f"{self!r}: no database driver for this URL ({type(e).__name__})") from None
         try:
@@ -110,6 +115,26 @@ class SqlSink(Sink):
             engine.dispose()
             raise ConfigError(f"{self!r}: there is no such table") from None
         return _Table(self, engine, table, self._dead_letters)
+
+
+def _engine(url: str) -> Any:
+    """As `sqlalchemy.create_engine`."""
+    import sqlalchemy
+
+    of = sqlalchemy.make_url(url)
+    is_libpq = of.get_backend_name() == "postgresql" and of.get_driver_name() in ("psycopg", "psycopg2")
+    if is_libpq:
+        of = of.update_query_dict({name: value for name, value in _POSTGRES.items() if name not in of.query})
+    engine = sqlalchemy.create_engine(of, pool_size=1, pool_pre_ping=True)
+    if is_libpq:
+        sqlalchemy.event.listen(engine, "connect", _begin_postgres)
+    return engine
+
+
+def _begin_postgres(connection: Any, _: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_POSTGRES_SESSION)
+    connection.commit()
 
 
 class _Table:

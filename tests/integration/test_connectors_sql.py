@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import json
 import pickle
+import threading
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from heronpy.connectors import Sink, SinkContext, SqlSink
-from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+from heronpy.errors import CheckpointError, ConfigError, FencedError, UnavailableError
 from heronpy.testing.connectors_kit import open_sink
 from heronpy.testing.postgres import PostgresServer, postgres_missing
 from heronpy.testing.transactions_kit import TransactionalSinkKit, open_transactional, prepared
@@ -293,6 +295,42 @@ class TestPostgres(SqlKit):
             writer.commit(output)
         postgres.start()
         writer.commit(output)
+        self.check(expected[:2])
+
+    def test_a_task_whose_host_vanishes_in_a_commit_holds_up_no_other(
+        self,
+        sink: Sink,
+        elements: Sequence[Any],
+        expected: Sequence[Any],
+        postgres: PostgresServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The server waits for the next statement of a transaction, which does not come."""
+        monkeypatch.setattr(f"{SqlSink.__module__}._POSTGRES_SESSION", "SET idle_in_transaction_session_timeout = '1s'")
+        reached, back = threading.Event(), threading.Event()
+
+        def vanish(_: Any, __: Any, statement: str, *more: Any) -> None:
+            if statement.startswith("INSERT INTO words") and not reached.is_set():
+                reached.set()
+                assert back.wait(60)
+
+        older = open_transactional(sink, epoch=1)
+        output = prepared(older, 1, elements[:2])
+        sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", vanish)
+        with concurrent.futures.ThreadPoolExecutor(1) as vanished:
+            try:
+                late = vanished.submit(older.commit, output)
+                assert reached.wait(60)
+                newer = open_transactional(sink, epoch=2)
+                newer.recover([output])
+                self.check(expected[:2])
+            finally:
+                back.set()
+                sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", vanish)
+            with pytest.raises(UnavailableError):
+                late.result(60)
+        with pytest.raises(FencedError):
+            older.commit(output)
         self.check(expected[:2])
 
 
