@@ -135,5 +135,11 @@ def test_after_a_fault_the_views_are_those_of_a_run_without_it_or_the_run_has_sa
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_some_faults_of_a_batch_run_leave_no_wrong_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("master", [MASTER, INLINE])
+def test_some_faults_of_a_batch_run_leave_no_wrong_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    if master == INLINE and (why := s3_missing()):
+        pytest.skip(why)
+    monkeypatch.setattr(f"{__name__}.MASTER", master)
     assert wrong(tmp_path, monkeypatch, 8) == []
