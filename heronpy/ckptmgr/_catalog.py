@@ -262,11 +262,11 @@ class Catalog:
 
     # --- Retention
 
-    def discard(self, storage: CheckpointStorage, keep: Iterable[int], before: int) -> list[str]:
+    def discard(self, storage: CheckpointStorage, keep: Iterable[int], before: int) -> tuple[list[str], str]:
         """Delete checkpoints older than one, except for some, and the objects that none needs any more.
 
         Returns:
-            What was deleted.
+            What was deleted; and what the newest that is kept needs and is not there, in words: empty if nothing.
 
         Raises:
             CheckpointError: a manifest that stays is damaged, so it is not known which objects it needs.
@@ -283,7 +283,20 @@ class Catalog:
         objects = removable_objects(stored, kept, before, pinned)
         storage.delete(objects)
         storage.remove_torn()
-        return [*old, *objects]
+        return [*old, *objects], _lost(max(keep, default=0), set(stored), kept)
+
+
+def _lost(newest: int, stored: set[str], manifests: Iterable[Manifest]) -> str:
+    """What a committed checkpoint needs and is not there, in words; by names alone, so damage is not seen."""
+    name = manifest_name(newest)
+    manifest = next((each for each in manifests if each.checkpoint_id == newest), None)
+    if newest and manifest is None:
+        return f"{name} is missing"
+    if manifest is None:
+        return ""
+    needed = {ref.name for ref in manifest.objects} | {ref.name for ref in manifest.logs}
+    missing = sorted(needed - stored)
+    return f"{name}: {len(missing)} of {len(needed)} objects are missing, {missing[0]} first" if missing else ""
 
 
 def _check_declared(declared: Declared) -> None:

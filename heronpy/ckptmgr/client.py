@@ -379,15 +379,17 @@ class CheckpointClient:
         reply = await self._repeated(self._stub.WriteManifest, request, timeout_s, what)
         return ManifestSize(reply.size, reply.added, reply.logged)
 
-    async def discard(self, *, keep: Sequence[int], before: int, timeout_s: float = DISCARD_TIMEOUT_S) -> int:
+    async def discard(
+        self, *, keep: Sequence[int], before: int, timeout_s: float = DISCARD_TIMEOUT_S
+    ) -> tuple[int, str]:
         """Delete checkpoints older than `before`, except for those that are kept, and objects that none needs.
 
         Returns:
-            How many names were deleted.
+            How many names were deleted, and what the newest that is kept needs and is not there; empty: nothing.
         """
         request = checkpoint_pb2.DiscardRequest(keep=keep, before=before)
         reply = await self._repeated(self._stub.Discard, request, timeout_s, f"checkpoints before {before}")
-        return int(reply.deleted)
+        return int(reply.deleted), str(reply.lost)
 
     async def find_intact(
         self, committed: Sequence[int], tasks: Mapping[str, int], *, timeout_s: float = INTACT_TIMEOUT_S

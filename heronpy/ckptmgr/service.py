@@ -197,13 +197,13 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
     async def Discard(self, request: checkpoint_pb2.DiscardRequest, context: _Context) -> checkpoint_pb2.DiscardReply:
         """Delete what no checkpoint needs that is to be kept."""
         async with _answering(context, self._failed), self._discarding:
-            deleted = await self._calls.run(
+            deleted, lost = await self._calls.run(
                 lambda storage: self._catalog.discard(storage, request.keep, request.before),
                 timeout_s=CATALOG_TIMEOUT_S,
                 what=f"checkpoints before {request.before}",
             )
         self._counts["__discard-count"] += len(deleted)
-        return checkpoint_pb2.DiscardReply(deleted=len(deleted))
+        return checkpoint_pb2.DiscardReply(deleted=len(deleted), lost=lost)
 
     async def FindIntact(self, request: checkpoint_pb2.IntactRequest, context: _Context) -> checkpoint_pb2.IntactReply:
         """The newest of some checkpoints that can be restored, all of it read."""

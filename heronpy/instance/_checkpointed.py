@@ -179,8 +179,8 @@ class CheckpointedTask:
     def drop(self, checkpoint: int) -> None:
         self._saver.drop(checkpoint)
 
-    def abort(self, epoch: int, checkpoint: int) -> None:
-        self.thread.abort(epoch, checkpoint)
+    def abort(self, epoch: int, checkpoint: int, whole: bool) -> None:
+        self.thread.abort(epoch, checkpoint, whole)
 
     def commit(self, epoch: int, checkpoint: int) -> None:
         self.thread.commit(epoch, checkpoint)
@@ -218,9 +218,9 @@ class CheckpointedTask:
         """Of pieces that wait for the Checkpoint Manager; any thread."""
         return self._put_bytes - self._saver.saved_bytes
 
-    def taken(self, epoch: int, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+    def taken(self, epoch: int, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
         """As `SnapshotReports`."""
-        self._in_loop(self._taken, epoch, checkpoint, self._channel.batches_done, begun, name, undivided)
+        self._in_loop(self._taken, epoch, checkpoint, self._channel.batches_done, begun, name, undivided, whole)
 
     def written(self, epoch: int, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         """As `SnapshotReports`."""
@@ -242,8 +242,10 @@ class CheckpointedTask:
             if not self._loop.is_closed():
                 raise
 
-    def _taken(self, epoch: int, checkpoint: int, done: int, begun: int, name: str, undivided: str) -> None:
-        self._saver.taken(epoch, checkpoint, name, undivided)
+    def _taken(
+        self, epoch: int, checkpoint: int, done: int, begun: int, name: str, undivided: str, whole: bool
+    ) -> None:
+        self._saver.taken(epoch, checkpoint, name, undivided, whole)
         self._gateway.snapshot_taken(epoch, checkpoint, done, begun)
         self._not_full.set()
 
@@ -312,8 +314,8 @@ class _OfSnapshots:
     def unsaved_bytes(self) -> int:
         return self._task.unsaved_bytes()
 
-    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
-        self._task.taken(self._epoch, checkpoint, begun, name, undivided)
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
+        self._task.taken(self._epoch, checkpoint, begun, name, undivided, whole)
 
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         self._task.written(self._epoch, checkpoint, pieces, ref)

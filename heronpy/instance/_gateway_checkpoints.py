@@ -75,8 +75,8 @@ class Instructions(Protocol):
     def drop(self, checkpoint: int) -> None:
         """Forget a snapshot."""
 
-    def abort(self, epoch: int, checkpoint: int) -> None:
-        """Notify the task that a checkpoint will not be committed."""
+    def abort(self, epoch: int, checkpoint: int, whole: bool) -> None:
+        """Notify the task that a checkpoint will not be committed, and if the next one must have the whole state."""
 
     def commit(self, epoch: int, checkpoint: int) -> None:
         """Notify the task that one is; `committed` is the answer."""
@@ -282,7 +282,7 @@ class GatewayCheckpoints:
         elif kind == "abort" and order.abort.epoch == self.epoch:
             self._carry_out(self._alignment.aborted(order.abort.checkpoint))
             self._do.drop(order.abort.checkpoint)
-            self._do.abort(self.epoch, order.abort.checkpoint)
+            self._do.abort(self.epoch, order.abort.checkpoint, order.abort.whole)
             self._decided(order.abort.checkpoint)
         elif kind == "commit":
             self._commit(order.commit.checkpoint)

@@ -162,9 +162,9 @@ class RestorableThread(TaskThread):
         """Notify the task that a checkpoint is committed."""
         self._of_epoch(epoch, lambda snapshots: snapshots.commit(checkpoint))
 
-    def abort(self, epoch: int, checkpoint: int) -> None:
-        """Notify the task that a checkpoint will not be committed."""
-        self._of_epoch(epoch, lambda snapshots: snapshots.abort(checkpoint))
+    def abort(self, epoch: int, checkpoint: int, whole: bool) -> None:
+        """Notify the task that a checkpoint will not be committed, and if the next one must have the whole state."""
+        self._of_epoch(epoch, lambda snapshots: snapshots.abort(checkpoint, whole=whole))
 
     def hold(self, held: bool) -> None:
         """Have a spout emit nothing new, or go on."""

@@ -35,6 +35,7 @@ class _Saving:
     pieces: asyncio.Queue[tuple[list[bytes], ObjectRef | None]] = field(default_factory=asyncio.Queue)
     ref: ObjectRef | None = None
     undivided: str = ""
+    whole: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -74,10 +75,10 @@ class Saver:
             self.drop(checkpoint)
         self._epoch = epoch
 
-    def taken(self, epoch: int, checkpoint: int, name: str, undivided: str) -> None:
+    def taken(self, epoch: int, checkpoint: int, name: str, undivided: str, whole: bool) -> None:
         """A snapshot was taken; its object has this name, or there is none. The rest is as in `SnapshotReports`."""
         if (saving := self._of(epoch, checkpoint)) is not None and not saving.name.done():
-            saving.undivided = undivided
+            saving.undivided, saving.whole = undivided, whole
             saving.name.set_result(name)
 
     def written(self, epoch: int, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
@@ -150,6 +151,7 @@ class Saver:
             state_bytes=state_bytes,
             aligned_us=aligned_us,
             undivided=saving.undivided,
+            whole=saving.whole,
         )
 
     async def _pieces(self, saving: _Saving) -> AsyncIterator[bytes]:

@@ -48,7 +48,7 @@ class SnapshotReports(Protocol):
     def unsaved_bytes(self) -> int:
         """Of pieces that wait for the Checkpoint Manager."""
 
-    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
         """A snapshot is taken.
 
         Args:
@@ -56,6 +56,7 @@ class SnapshotReports(Protocol):
             begun: How many tuples of the batch in hand it covers; 0 if there is none.
             name: Of the object that is written from now on; empty: nothing has changed, and there is none.
             undivided: A state that only this number of tasks can restore, in words; empty: there is none.
+            whole: Whether it needs nothing that an earlier checkpoint has.
         """
 
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
@@ -179,7 +180,7 @@ class Snapshots:
         name = ""
         if self._states.begin(checkpoint, self._epoch):
             name = self._states.object_name
-        self._reports.taken(checkpoint, task.begun, name, self._states.undivided)
+        self._reports.taken(checkpoint, task.begun, name, self._states.undivided, self._states.whole)
 
     def _prepared(self, component: StatefulComponent, checkpoint: int) -> bool:
         """Call `pre_save`. At least once, what is out of reach is waited for by acks, and only fails the checkpoint."""
@@ -260,9 +261,11 @@ class Snapshots:
         self._task.committed(checkpoint)
         self._reports.committed(checkpoint)
 
-    def abort(self, checkpoint: int) -> None:
-        """A checkpoint will not be committed."""
+    def abort(self, checkpoint: int, *, whole: bool = False) -> None:
+        """A checkpoint will not be committed. The next one must have the `whole` state if what is committed is lost."""
         self._states.abort(checkpoint)
+        if whole:
+            self._states.write_whole()
 
     def _abort_writing(self) -> None:
         if self._states.pending:

@@ -34,7 +34,7 @@ class TaskStatus(_message.Message):
     def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ..., read_ahead: _Optional[int] = ..., read_share: _Optional[_Union[TaskShare, _Mapping]] = ...) -> None: ...
 
 class SnapshotStored(_message.Message):
-    __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us", "undivided")
+    __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us", "undivided", "whole")
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class SnapshotStored(_message.Message):
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     ALIGNED_US_FIELD_NUMBER: _ClassVar[int]
     UNDIVIDED_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     task: int
     incarnation: int
     checkpoint: int
@@ -53,7 +54,8 @@ class SnapshotStored(_message.Message):
     state_bytes: int
     aligned_us: int
     undivided: str
-    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ..., undivided: _Optional[str] = ...) -> None: ...
+    whole: bool
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ..., undivided: _Optional[str] = ..., whole: _Optional[bool] = ...) -> None: ...
 
 class SnapshotFailed(_message.Message):
     __slots__ = ("task", "checkpoint", "epoch", "reason", "lasting")
@@ -140,12 +142,14 @@ class BeginCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class AbortCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "epoch")
+    __slots__ = ("checkpoint", "epoch", "whole")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
     epoch: int
-    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    whole: bool
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., whole: _Optional[bool] = ...) -> None: ...
 
 class CommitCheckpoint(_message.Message):
     __slots__ = ("checkpoint",)
@@ -333,10 +337,12 @@ class DiscardRequest(_message.Message):
     def __init__(self, keep: _Optional[_Iterable[int]] = ..., before: _Optional[int] = ...) -> None: ...
 
 class DiscardReply(_message.Message):
-    __slots__ = ("deleted",)
+    __slots__ = ("deleted", "lost")
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     deleted: int
-    def __init__(self, deleted: _Optional[int] = ...) -> None: ...
+    lost: str
+    def __init__(self, deleted: _Optional[int] = ..., lost: _Optional[str] = ...) -> None: ...
 
 class IntactRequest(_message.Message):
     __slots__ = ("committed", "tasks")

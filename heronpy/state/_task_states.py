@@ -100,6 +100,8 @@ class TaskStates:
         self._must_write = saved.since == 0 or saved.rescaled
         self._writer: ObjectWriter | None = None
         self._writing: list[Tracked] = []
+        self.whole = True
+        """Whether the last checkpoint that was begun needs nothing that an earlier one has of the task."""
         self._begun: tuple[int, bool] | None = None
         """The checkpoint that is neither committed nor aborted, and whether it is written."""
 
@@ -324,9 +326,11 @@ class TaskStates:
         changed = sum(state.changed for state in states)
         base = any(state.needs_base for state in states)
         if not (first or changed or base):
+            self.whole = self._since == 0
             return False
         # What has changed would be merged with the rest if it is more than half of that. This is cheaper.
         base = base or self._since == 0 or changed >= BASE_FRACTION * sum(state.unchanged for state in states)
+        self.whole = base
         own = self.place.own
         header = Header(
             topology_id=self.place.topology_id,
@@ -406,6 +410,10 @@ class TaskStates:
         if self._begun is not None and self._begun[0] == checkpoint_id:
             self._abort()
 
+    def write_whole(self) -> None:
+        """What was committed is lost: the next object needs no older one."""
+        self._since, self._must_write = 0, True
+
     def keep(self, saved: Saved) -> None:
         """The others go back to a checkpoint, and these states stay as they are: the next object has all of them.
 
@@ -415,7 +423,7 @@ class TaskStates:
         if self._begun is not None:
             self._abort()
         self._saved = replace(saved, states={})  # what is written belongs to the same generation as theirs
-        self._since, self._must_write = 0, True
+        self.write_whole()
 
     def saved_component_state(self, saved: Saved) -> dict[Any, Any]:
         """What a checkpoint has of the state of `init_state`, for this task as it is now.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheckpoint:
-    """A checkpoint that has a manifest."""
+    """A checkpoint that has a manifest, or should have one."""
 
     id: int
     committed: bool
@@ -69,20 +69,30 @@ def checkpoints(
         raise UsageError(
             f"topology {launch.topology} takes no checkpoints: topology.reliability.mode EFFECTIVELY_ONCE would"
         )
-    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
-        value = state.get(Kind.STATEFULCHECKPOINTS, launch.topology)
-    committed = frozenset(records.checkpoints(launch.topology, value).committed)
+    committed = _committed(launch)
     with open_storage(launch.checkpoints) as storage:
         names = {of: name for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None}
+        gone = committed - names.keys()
+        gone = gone and gone & _committed(launch)  # the others were deleted meanwhile, as they are kept no longer
         intact = {one.id: one for one in known if not one.error}
         found = []
-        for id in sorted(names)[-newest if newest else None :]:
+        for id in sorted({*names, *gone})[-newest if newest else None :]:
+            if id in gone:
+                found.append(StoredCheckpoint(id=id, committed=True, error="its manifest is missing"))
+                continue
             if id in intact:
                 found.append(replace(intact[id], committed=id in committed))
                 continue
             with contextlib.suppress(NotFoundError):  # deleted meanwhile
                 found.append(_stored(storage, names[id], id, committed=id in committed, verify=verify))
     return found
+
+
+def _committed(launch: Launch) -> frozenset[int]:
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+        value = state.get(Kind.STATEFULCHECKPOINTS, launch.topology)
+    record = records.checkpoints(launch.topology, value)
+    return frozenset(record.committed) if record.topology_id == launch.topology_id else frozenset()
 
 
 def _stored(storage: CheckpointStorage, name: str, id: int, *, committed: bool, verify: bool) -> StoredCheckpoint:

@@ -133,7 +133,7 @@ class Reports:
         self._checkpoints = checkpoints
         self._pieces: list[bytes] = []
 
-    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
         self._pieces = []
 
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:

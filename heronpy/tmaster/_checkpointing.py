@@ -35,6 +35,7 @@ from heronpy.tmaster.checkpoints import (
     CheckLeadership,
     CheckpointCoordinator,
     CheckpointDamaged,
+    CheckpointLost,
     CheckpointRequested,
     CheckpointSettings,
     DiscardCheckpoints,
@@ -72,6 +73,7 @@ CheckpointEvent = (
     | TaskSnapshotFailed
     | RollbackRequested
     | CheckpointDamaged
+    | CheckpointLost
     | ManifestWritten
     | ManifestFailed
     | IntactFound

@@ -54,6 +54,7 @@ from heronpy.tmaster._trial import Trials, refusal
 from heronpy.tmaster._update import PlanUpdate, Stage, UpdateRequested
 from heronpy.tmaster.checkpoints import (
     CheckpointDamaged,
+    CheckpointLost,
     CheckpointSettings,
     IntactFound,
     IntactUnknown,
@@ -203,6 +204,7 @@ class Core(KnownTopology):
                 | TaskSnapshotFailed()
                 | RollbackRequested()
                 | CheckpointDamaged()
+                | CheckpointLost()
                 | IntactFound()
                 | IntactUnknown()
                 | ManifestWritten()

@@ -13,6 +13,7 @@ from heronpy.plan import StateOwner
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
 from heronpy.tmaster.checkpoints import (
+    CheckpointLost,
     CheckpointSize,
     DiscardCheckpoints,
     FindIntact,
@@ -26,7 +27,7 @@ from heronpy.tmaster.checkpoints import (
 if TYPE_CHECKING:
     from heronpy.ckptmgr.client import CheckpointClient
 
-Answer = ManifestWritten | ManifestFailed | IntactFound | IntactUnknown
+Answer = ManifestWritten | ManifestFailed | CheckpointLost | IntactFound | IntactUnknown
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +91,13 @@ class Manifests:
                 self._answered(await _intact(client, effect))
                 return
             try:
-                deleted = await client.discard(keep=effect.keep, before=effect.before)
+                deleted, lost = await client.discard(keep=effect.keep, before=effect.before)
             except HeronError as e:
                 log.warning("checkpoints before %d are not deleted yet: %s", effect.before, e)
-            else:
-                log.debug("%d names of checkpoints before %d are deleted", deleted, effect.before)
+                return
+            log.debug("%d names of checkpoints before %d are deleted", deleted, effect.before)
+            if lost:
+                self._answered(CheckpointLost(max(effect.keep), lost, time.monotonic()))
 
 
 async def _written(client: CheckpointClient, effect: WriteManifest, owners: Sequence[StateOwner]) -> Answer:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,6 @@ from heron_tracker import local_state
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 from test_tracker_state_managers import tracking
 
-from heronpy import submit
-from heronpy.errors import StateError
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
@@ -69,29 +69,57 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
     assert ("was failed" if how == "fail" else "an error of user code") in log
 
 
-def test_who_has_lost_the_checkpoints_of_a_running_topology_is_told_the_way_out_and_can_take_it(tmp_path: Path) -> None:
-    program = keyed_count_topology(tmp_path, numbers=0, rate=RATE)
+def test_checkpoints_that_are_lost_while_all_run_are_made_anew_and_all_is_exact(tmp_path: Path) -> None:
+    numbers = 12 * RATE
+    program = keyed_count_topology(tmp_path, numbers=numbers, rate=RATE)
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(program).wait_running()
         eventually_sync(lambda: committed(topology))
         shutil.rmtree(cluster.home / "checkpoints")
-
-        def told() -> None:
-            problem = topology.status().checkpoints.problem
-            assert problem.startswith("no checkpoint can be restored, and none can be taken: manifests/"), problem
-            assert problem.endswith("or begin without state: heron kill --force, then heron submit"), problem
-
-        eventually_sync(told)
-        with pytest.raises(StateError, match=r"--force ends it, .*; heron activate keyed-count has it go on") as error:
-            submit.kill(topology.launch, final_s=1)
-        assert "\n" not in str(error.value)
-        topology.kill()
-        again = cluster.submit(program).wait_running()
-        eventually_sync(lambda: committed(again))
+        made_anew(topology)
+        kill_a_counting_task(topology)
+        eventually_sync(lambda: check_exact(tmp_path, numbers))
 
 
-def committed(topology: TopologyHandle) -> None:
-    assert topology.status().checkpoints.committed > 0
+@pytest.mark.long
+def test_a_lost_object_is_noticed_although_nothing_changes_any_more(tmp_path: Path) -> None:
+    program = keyed_count_topology(tmp_path, numbers=RATE, rate=RATE)
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(program).wait_running()
+        eventually_sync(lambda: check_exact(tmp_path, RATE))
+        (objects,) = (cluster.home / "checkpoints").rglob("objects")
+        next(each for each in objects.rglob("*count*/*.base")).unlink()
+        made_anew(topology)
+        for results in tmp_path.glob("counts-*.json"):
+            results.unlink()
+        kill_a_counting_task(topology)
+        eventually_sync(lambda: check_exact(tmp_path, RATE))
+
+
+def made_anew(topology: TopologyHandle) -> None:
+    """The loss is noticed, and there are checkpoints again; nothing was rolled back."""
+
+    def said() -> None:
+        assert "is lost, so the next has the whole state" in topology.logs("tmaster")
+
+    eventually_sync(said)
+    before = topology.status().checkpoints
+    eventually_sync(lambda: committed(topology, before.committed + 2))
+    found = topology.status().checkpoints
+    assert (found.restores, found.problem) == (0, "")
+
+
+def kill_a_counting_task(topology: TopologyHandle) -> None:
+    os.kill(next(pid for name, pid in topology.processes().items() if "_count_" in name), signal.SIGKILL)
+
+    def restored() -> None:
+        assert topology.status().checkpoints.restores == 1
+
+    eventually_sync(restored)
+
+
+def committed(topology: TopologyHandle, least: int = 1) -> None:
+    assert topology.status().checkpoints.committed >= least
 
 
 @pytest.mark.long

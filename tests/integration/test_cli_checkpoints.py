@@ -139,6 +139,16 @@ def test_a_damaged_checkpoint_is_shown_as_one(tmp_path: Path, launch: Launch) ->
     assert manifest_name(3) in done.stdout
 
 
+def test_a_committed_checkpoint_that_was_deleted_is_shown_as_damaged(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5))
+    shutil.rmtree(launch.checkpoints)
+    assert [(one["id"], one["committed"], one["error"]) for one in listed(tmp_path)] == [
+        (3, True, "its manifest is missing")
+    ]
+    done = heron(tmp_path, "checkpoints", *PLACE, "--verify")
+    assert (done.returncode, "its manifest is missing" in done.stdout) == (6, True), done.stdout
+
+
 def test_what_is_damaged_of_a_checkpoint_is_found_if_all_is_read(tmp_path: Path, launch: Launch) -> None:
     asyncio.run(take(launch, 3, 5, 8))
     intact = heron(tmp_path, "checkpoints", *PLACE, "--verify")

@@ -171,8 +171,8 @@ class ByHand:
         self.complete_.pop(checkpoint, None)
         self.names.pop(checkpoint, None)
 
-    def abort(self, epoch: int, checkpoint: int) -> None:
-        self.thread.abort(epoch, checkpoint)
+    def abort(self, epoch: int, checkpoint: int, whole: bool) -> None:
+        self.thread.abort(epoch, checkpoint, whole)
 
     def commit(self, epoch: int, checkpoint: int) -> None:
         self.thread.commit(epoch, checkpoint)
@@ -236,7 +236,7 @@ class _Snapshots:
         self.unsaved_bytes = 0
         self.pieces: list[bytes] = []
 
-    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
         self.pieces = []
         done = self.hand.queues.batches_done
 

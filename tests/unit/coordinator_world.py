@@ -161,9 +161,9 @@ class World:
         self.now_s += seconds
         self.feed(TimePassed(self.now_s))
 
-    def snapshot(self, task: int, checkpoint: int) -> None:
+    def snapshot(self, task: int, checkpoint: int, *, whole: bool = True) -> None:
         status = self.tasks[task]
-        self.feed(TaskSnapshotted(task, status.incarnation, checkpoint, status.epoch, self.now_s))
+        self.feed(TaskSnapshotted(task, status.incarnation, checkpoint, status.epoch, self.now_s, whole=whole))
 
     def restart(self, task: int) -> None:
         self.tasks[task] = TaskStatus(self.tasks[task].incarnation + 1000, 0, TaskPhase.STARTED)

@@ -170,7 +170,7 @@ class Reports:
         self._pieces: list[bytes] = []
         self._name = ""
 
-    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str, whole: bool) -> None:
         self.said.append(("taken", checkpoint, begun))
         self._pieces, self._name = [], name
 

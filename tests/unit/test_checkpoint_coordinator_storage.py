@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import coordinator_world
 import pytest
-from coordinator_world import COMPONENTS, TASKS, world_with_commits
+from coordinator_world import COMPONENTS, TASKS, World, world_with_commits
 
 from heronpy.tmaster.checkpoints import (
+    AbortCheckpoint,
     CheckpointDamaged,
+    CheckpointLost,
     FenceChanged,
     FindIntact,
     IntactFound,
     ManifestFailed,
     Phase,
     RestoreTasks,
+    WriteManifest,
 )
 
 world = coordinator_world.world
@@ -98,44 +101,109 @@ def test_storage_that_is_away_is_not_damage() -> None:
     assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
 
 
-def test_a_checkpoint_that_none_can_follow_is_passed_over_while_all_run() -> None:
+def cannot_follow(world: World, *checkpoints: int, reason: str = "the manifest of checkpoint 3 is damaged") -> None:
+    """Checkpoints cannot be made, because something is damaged."""
+    world.stores_manifests = False
+    for checkpoint in checkpoints:
+        world.pass_time()
+        for task in TASKS:
+            world.snapshot(task, checkpoint)
+        world.feed(ManifestFailed(checkpoint, world.epoch, reason, world.now_s, damage=True))
+    world.stores_manifests = True
+
+
+def test_what_follows_a_damaged_checkpoint_while_all_run_is_whole() -> None:
+    world = world_with_commits(damaged={1, 2, 3})
+    cannot_follow(world, 4)
+    assert {(e.checkpoint, e.whole) for e in world.take(AbortCheckpoint)} == {(4, True)}
+    world.commit(5)
+    world.commit(6)
+    assert [(e.checkpoint, e.previous) for e in world.take(WriteManifest)] == [(5, 0), (6, 5)]
+    assert (world.epoch, world.durable.committed, world.coordinator.fallback.problem) == (1, (3, 5, 6), "")
+
+
+def test_a_checkpoint_is_whole_only_if_all_say_so() -> None:
+    world = world_with_commits(damaged={3})
+    cannot_follow(world, 4)
+    world.pass_time()
+    world.effects = []
+    for task in TASKS:
+        world.snapshot(task, 5, whole=task != 1)
+    assert {(e.checkpoint, e.whole) for e in world.take(AbortCheckpoint)} == {(5, True)}, "who missed it is told again"
+    assert world.coordinator.counts.last_failure.endswith("not all tasks have written their whole state")
+    world.commit(6)
+    assert [e.previous for e in world.take(WriteManifest)] == [0]
+
+
+def test_a_loss_that_is_found_while_all_run_has_a_whole_checkpoint_taken_soon() -> None:
+    world = world_with_commits(damaged=set())
+    world.effects = []
+    world.feed(CheckpointLost(2, "an object is missing", world.now_s))
+    assert world.take(AbortCheckpoint) == [], "that is not the newest"
+    world.feed(CheckpointLost(3, "an object is missing", world.now_s))
+    assert {(e.checkpoint, e.whole) for e in world.take(AbortCheckpoint)} == {(3, True)}
+    world.pass_time(1.0)
+    world.feed(CheckpointLost(3, "an object is missing", world.now_s))
+    for task in TASKS:
+        world.snapshot(task, 4)
+    assert [(e.checkpoint, e.previous) for e in world.take(WriteManifest)] == [(4, 0)]
+    assert world.durable.newest == 4
+
+
+def test_a_loss_that_is_found_while_a_checkpoint_is_under_way_ends_that() -> None:
+    world = world_with_commits(damaged=set())
+    world.pass_time()
+    world.effects = []
+    world.feed(CheckpointLost(3, "an object is missing", world.now_s))
+    assert {(e.checkpoint, e.whole) for e in world.take(AbortCheckpoint)} == {(4, True)}
+    world.commit(5)
+    assert [(e.checkpoint, e.previous) for e in world.take(WriteManifest)] == [(5, 0)]
+
+
+def test_what_is_restored_after_all_can_be_followed() -> None:
+    world = world_with_commits(damaged=set())
+    cannot_follow(world, 4)
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    world.effects = []
+    world.commit(5)
+    assert [(e.checkpoint, e.previous) for e in world.take(WriteManifest)] == [(5, 3)]
+
+
+def test_an_older_checkpoint_is_restored_if_whole_ones_fail_as_well() -> None:
     world = world_with_commits(damaged={3})
     world.stores_manifests = False
     world.pass_time()
     for task in TASKS:
         world.snapshot(task, 4)
     world.feed(ManifestFailed(4, 1, "the storage does not answer", world.now_s))
-    assert world.take(FindIntact) == [], "that says nothing about what is stored"
-    world.pass_time()
-    world.feed(ManifestFailed(5, 1, "the manifest of checkpoint 3 is damaged", world.now_s, damage=True))
-    world.stores_manifests = True
+    cannot_follow(world, 5, 6, 7)
+    assert world.take(FindIntact) == []
+    cannot_follow(world, 8)
     world.all_report()
     assert {(e.epoch, e.checkpoint) for e in world.take(RestoreTasks)} == {(2, 2)}
-    world.commit(6)
-    assert world.durable.committed == (1, 2, 6)
+    world.commit(9)
+    assert world.durable.committed == (1, 2, 9)
 
 
 def test_a_look_that_knows_nothing_of_a_newer_commit_passes_nothing_over() -> None:
     world = world_with_commits(damaged=set())
-    world.stores_manifests, world.looks_are_held = False, True
-    world.pass_time()
-    world.feed(ManifestFailed(4, 1, "an object of checkpoint 4 is missing", world.now_s, damage=True))
+    world.looks_are_held = True
+    cannot_follow(world, 4, 5, 6, 7, reason="an object is missing")
     (look,) = world.take(FindIntact)
-    world.stores_manifests = True
-    world.commit(5)
+    world.commit(8)
     world.feed(IntactFound(look.epoch, 3, (), world.now_s))
-    assert (world.coordinator.phase, world.epoch, world.durable.committed) == (Phase.RUNNING, 1, (2, 3, 5))
+    assert (world.coordinator.phase, world.epoch, world.durable.committed) == (Phase.RUNNING, 1, (2, 3, 8))
 
 
 def test_without_an_intact_checkpoint_what_runs_goes_on_with_its_state() -> None:
     world = world_with_commits(damaged={1, 2, 3}, allow_empty=True)
-    world.stores_manifests = False
-    world.pass_time()
-    world.feed(ManifestFailed(4, 1, "the manifest of checkpoint 3 is damaged", world.now_s, damage=True))
+    cannot_follow(world, 4, 5, 6, 7)
     assert (world.coordinator.phase, world.epoch, world.durable.committed) == (Phase.RUNNING, 1, (1, 2, 3))
     assert world.coordinator.fallback.problem.startswith("no checkpoint can be restored, and none can be taken: ")
-    world.stores_manifests, world.damaged = True, set()
-    world.commit(5)
+    world.damaged = set()
+    world.commit(8)
     assert world.coordinator.fallback.problem == ""
 
 

@@ -93,9 +93,9 @@ class World:
                 reported.append(encode_ref(ref))
         return reported
 
-    def write(self, reported: Sequence[bytes]) -> Manifest:
+    def write(self, reported: Sequence[bytes], *, whole: bool = False) -> Manifest:
         tasks = {COMPONENT: self.tasks, "words": 2}
-        wanted = Wanted(self.checkpoint, self.epoch, self.newest, reported, tasks)
+        wanted = Wanted(self.checkpoint, self.epoch, 0 if whole else self.newest, reported, tasks)
         manifest, due = self.catalog.write(self.storage, wanted)
         self.due += due
         assert self.catalog.write(self.storage, wanted)[0] == manifest, "a repeated call changes nothing"
@@ -113,7 +113,10 @@ class World:
     def merge(self) -> None:
         due, self.due = self.due, []
         for one in due:
-            self.catalog.merge(self.storage, one)
+            try:
+                self.catalog.merge(self.storage, one)
+            except CheckpointError:  # by now parts of it are not needed any more, and deleted
+                assert one.manifest.checkpoint_id not in self.committed
 
     def discard(self, keep: int, before: int = 0) -> None:
         if not self.committed:
@@ -121,6 +124,26 @@ class World:
         kept = sorted(self.committed)[-keep:]
         self.catalog.discard(self.storage, kept, before or self.newest)
         self.committed = {id: self.committed[id] for id in kept}
+
+    def lose(self, which: int) -> None:
+        """Something that the newest checkpoint needs is gone: that is noticed, and the next one does not need it."""
+        if not self.committed:
+            return
+        kept = [self.newest]
+        manifest = read_manifest(self.storage, manifest_name(self.newest))
+        assert self.catalog.discard(self.storage, kept, self.newest)[1] == ""
+        needed = [manifest.name, *(ref.name for ref in manifest.objects)]
+        gone = needed[which % len(needed)]
+        del self.storage.stored[gone]
+        assert gone in self.catalog.discard(self.storage, kept, self.newest)[1]
+        for states in self.states:
+            states.abort(self.checkpoint)
+            states.write_whole()
+        self.committed, self.due = {}, []
+        reported = self.snapshot()
+        assert all(states.whole for states in self.states)
+        self.write(reported, whole=True)
+        self.commit()
 
     def check(self) -> None:
         for checkpoint, counted in self.committed.items():
@@ -137,6 +160,7 @@ OPERATIONS = st.lists(
         st.tuples(st.sampled_from(["commit", "commit and merge", "abort", "abort after the manifest"]), st.none()),
         st.tuples(st.sampled_from(["merge", "restart"]), st.none()),
         st.tuples(st.sampled_from(["discard", "discard what was aborted"]), st.integers(1, 3)),
+        st.tuples(st.just("lose"), st.integers(0, 9)),
         st.tuples(st.just("restore"), st.integers(1, 4)),
     ),
     min_size=10,
@@ -174,6 +198,8 @@ def test_each_kept_checkpoint_restores_what_it_had(operations: list[tuple[str, o
                 world.discard(argument)
             case "discard what was aborted", int():
                 world.discard(argument, before=world.checkpoint + 1)
+            case "lose", int():
+                world.lose(argument)
             case "restore", int():
                 world.restore(argument)
         world.check()
@@ -430,4 +456,4 @@ def test_a_topology_without_state_has_checkpoints_too() -> None:
     manifest, due = catalog.write(storage, Wanted(2, 1, 1, (), {"words": 2}))
     assert (manifest.components, manifest.size, due) == ({}, 0, [])
     assert newest_intact(storage)[0].checkpoint_id == 2
-    assert catalog.discard(storage, [2], 2) == [manifest_name(1)]
+    assert catalog.discard(storage, [2], 2)[0] == [manifest_name(1)]

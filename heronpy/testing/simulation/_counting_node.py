@@ -90,12 +90,14 @@ class CountingNode:
     def _begin(self, saved: TaskSnapshot) -> None:
         """Forget everything but what was saved."""
         self.position, self.counts, self._replay = saved.position, Counter(saved.counts), saved.log
+        self._whole = saved.whole
+        """Whether what it writes next needs no checkpoint before."""
         self._queue: deque[InputBatch | Snapshot] = deque()
         self._early: list[stmgr_pb2.Frame] = []
         self._batches: list[stmgr_pb2.Batch] = []
         self._out.clear()
         self._number = self._received = self._last_taken = self._now = 0
-        self._taken: dict[int, tuple[int, Counter[Item]]] = {}
+        self._taken: dict[int, tuple[int, Counter[Item], bool]] = {}
         self._complete: dict[int, CompleteSnapshot] = {}
         limits = self._rng.choice(self._limits)
         sources, back = self._inputs()
@@ -194,9 +196,11 @@ class CountingNode:
                 self._do(self._alignment.begun(order.begin.checkpoint, self.process.loop.now_s))
             case "abort" if running and order.abort.epoch == status.epoch:
                 self._do(self._alignment.aborted(order.abort.checkpoint))
+                self._whole |= order.abort.whole
             case "commit" if running:
                 self._storage.announced(order.commit.checkpoint)
                 self._on_commit(order.commit.checkpoint)
+                self._whole = False
                 status.committed = max(status.committed, order.commit.checkpoint)
                 self._report(status=status)
             case "read_ahead" if self.task in order.read_ahead.shares:
@@ -355,14 +359,14 @@ class CountingNode:
         if checkpoint <= self._last_taken:
             return
         self._last_taken = checkpoint
-        self._taken[checkpoint] = self.position, Counter(self.counts)
+        self._taken[checkpoint] = self.position, Counter(self.counts), self._whole
         self._batches += [control_batch(self.task, dest, marker=checkpoint) for dest in self._consumers()]
         self._joined(checkpoint)
 
     def _joined(self, checkpoint: int) -> None:
         if checkpoint not in self._taken or checkpoint not in self._complete:
             return
-        (position, counts), complete = self._taken.pop(checkpoint), self._complete.pop(checkpoint)
+        (position, counts, whole), complete = self._taken.pop(checkpoint), self._complete.pop(checkpoint)
         epoch, place = self.status.epoch, self._place()
 
         def stored() -> None:
@@ -371,7 +375,7 @@ class CountingNode:
             if self._storage.away or self._rng.random() < FAIL_SHARE:
                 self._fail(checkpoint, "the storage does not answer")
                 return
-            snapshot = TaskSnapshot(position, counts, complete.log)
+            snapshot = TaskSnapshot(position, counts, complete.log, whole)
             self._storage.save(checkpoint, self.component, *place, snapshot)
             report = checkpoint_pb2.SnapshotStored(
                 task=self.task,
@@ -379,6 +383,7 @@ class CountingNode:
                 checkpoint=checkpoint,
                 epoch=epoch,
                 unaligned=complete.unaligned,
+                whole=whole,
             )
             self._report(stored=report)
 

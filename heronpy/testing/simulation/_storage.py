@@ -6,7 +6,7 @@ import marshal
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heronpy.checkpoints import ReadAhead
 from heronpy.instance.checkpoints import InputBatch
@@ -40,6 +40,8 @@ class TaskSnapshot:
     position: int
     counts: Counter[Item]
     log: tuple[InputBatch, ...]
+    whole: bool = True
+    """Whether the task has written all of it, and not what changed since the checkpoint before."""
 
 
 def encoded(item: Item) -> bytes:
@@ -175,6 +177,8 @@ class Storage:
         id, epoch = effect.checkpoint, effect.epoch
         if effect.previous in self.damaged and rng.random() < _NOTICED_SHARE:
             return lambda now_s: ManifestFailed(id, epoch, f"{effect.previous} is damaged", now_s, damage=True)
+        if not effect.previous and not all(saved.whole for at, saved in self._snapshots.items() if at[0] == id):
+            raise Broken(f"checkpoint {id} follows none, and not all of its snapshots are whole")
         if self.away:
             return lambda now_s: ManifestFailed(id, epoch, "the storage does not answer", now_s)
         if rng.random() >= FAIL_SHARE:
@@ -205,7 +209,7 @@ class Storage:
             raise Broken(f"epoch {epoch} restores {checkpoint}, which is not committed or has no manifest")
         before = self._manifests[checkpoint][component]
         if before == tasks:
-            return self._snapshots[checkpoint, component, index, tasks]
+            return replace(self._snapshots[checkpoint, component, index, tasks], whole=False)
         self.rescaled += 1
         counts: Counter[Item] = Counter()
         for other in range(before):
@@ -217,7 +221,7 @@ class Storage:
             counts.update(
                 {item: count for item, count in saved.counts.items() if owner(component, item, tasks) == index}
             )
-        return TaskSnapshot(0, counts, ())
+        return TaskSnapshot(0, counts, (), whole=False)
 
     def restored_ahead(self, checkpoint: int, ahead: ReadAhead, index: int, tasks: int) -> None:
         """Task `index` of `tasks` is restored, and has read something ahead.
@@ -249,6 +253,8 @@ class Storage:
         before = checkpoint
         while before > ahead.checkpoint_id:
             before = self._taken[before][1]
+        if not before:
+            return False  # there is a whole one in between
         if before != ahead.checkpoint_id:
             raise Broken(f"checkpoint {checkpoint} is read from {ahead.checkpoint_id} on, which it does not follow")
         return True

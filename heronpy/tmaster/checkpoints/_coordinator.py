@@ -18,6 +18,10 @@ term *and* restore epoch. Three things follow from that:
   checkpoint, the last that was committed.
 * What may have been lost or repeated (`taint`) costs the checkpoint that is under way, and never a committed one.
 
+A checkpoint has what changed since the newest, unless that turns out to be lost or damaged while all run: then the next
+one has the whole state, which tasks still have. Each says of its snapshot whether it is whole, so who has not heard of
+it only costs another try.
+
 A new Topology Master aborts what its predecessor had under way, and rolls nothing back if every member still runs in
 the epoch. When somebody does not, or the predecessor died between "all have restored" and the last resume, it begins a
 newer epoch, because it cannot know what ran in between.
@@ -29,6 +33,7 @@ import enum
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -44,6 +49,7 @@ from heronpy.tmaster.checkpoints._events import (
     BeginCheckpoint,
     CheckLeadership,
     CheckpointDamaged,
+    CheckpointLost,
     CheckpointRequested,
     DiscardCheckpoints,
     Effect,
@@ -77,6 +83,8 @@ from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+_WHOLE_TRIES = 3
+"""So many whole checkpoints may fail because something is damaged. Then an older one is looked for."""
 _FIRST_EPOCH = 1
 """Of a topology that starts: there is nothing to roll back."""
 _READ = ReadNodes((Kind.STATEFULCHECKPOINTS,))
@@ -109,6 +117,7 @@ class _Checkpoint:
     objects: list[bytes] = field(default_factory=list)
     """Of the snapshots that were reported."""
     aligned_s: float = 0.0
+    whole: bool = True
     size: CheckpointSize = SIZE_UNKNOWN
     undivided: dict[str, Undivided] = field(default_factory=dict)
 
@@ -144,6 +153,8 @@ class CheckpointCoordinator:
         """When the newest committed checkpoint began; long ago if that is not known."""
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
+        self._whole_tries = 0
+        """How often a whole checkpoint was wanted, because none can follow the newest; 0: one can, as it seems."""
         self._poison = Poison()
         self._loss = ""
         """Why the last epoch that this Topology Master has ended was over."""
@@ -292,10 +303,16 @@ class CheckpointCoordinator:
             case ManifestFailed():
                 if not self._is_current(event):
                     return ()
+                if event.damage and self.record.newest:
+                    self._want_whole(event.reason)
                 aborted = [*self._abort(Failure.STORAGE, event.reason, event.now_s)]
+                if 0 < self._whole_tries <= _WHOLE_TRIES:
+                    return aborted
                 if event.lasting:
                     self.counts.meet_again(self.counts.last_failure)
                 return [*aborted, *self.fallback.not_followed(event, self.record, self._logged_for)]
+            case CheckpointLost():
+                return self._newest_lost(event)
             case NodesRead():
                 return self._read(event)
             case NodeWritten():
@@ -338,7 +355,7 @@ class CheckpointCoordinator:
         self._fence, self.epoch = event.fence, event.epoch
         self.phase, self._reading, self._retry_s = Phase.LOADING, False, event.now_s
         self._wanted = self._sent = None
-        self._falls_back = False
+        self._falls_back, self._whole_tries = False, 0
         self.fallback.entered()
         self._members.enter(event.epoch)
         return ()
@@ -510,6 +527,7 @@ class CheckpointCoordinator:
             return ()
         current.missing.discard(event.task)
         current.unaligned |= event.unaligned
+        current.whole &= event.whole
         current.aligned_s = max(current.aligned_s, event.aligned_s)
         current.objects += event.objects
         component = self._members.component_of.get(event.task, "")
@@ -523,7 +541,9 @@ class CheckpointCoordinator:
             return self._abort(Failure.IN_FLIGHT, why, event.now_s)
         if current.missing:
             return ()
-        objects, previous = tuple(current.objects), self.record.newest
+        if self._whole_tries and not current.whole:
+            return self._abort(Failure.STORAGE, "not all tasks have written their whole state", event.now_s)
+        objects, previous = tuple(current.objects), INITIAL if self._whole_tries else self.record.newest
         tasks, duration_s = self._members.components, event.now_s - current.began_s
         return [WriteManifest(current.id, self.epoch, previous, objects, tasks, duration_s)]
 
@@ -550,7 +570,22 @@ class CheckpointCoordinator:
             return ()
         self._current = self._wanted = None
         self._count_failure(current.id, failure, reason, now_s, current.began_s)
-        return self._to_all(AbortCheckpoint, current.id, self.epoch)
+        return self._to_all(AbortCheckpoint, current.id, self.epoch, self._whole_tries > 0)
+
+    def _newest_lost(self, event: CheckpointLost) -> Iterable[Effect]:
+        if event.checkpoint != self.record.newest or self.phase is not Phase.RUNNING or self._committing:
+            return ()
+        if self._whole_tries:
+            return ()
+        self._want_whole(event.reason)
+        self._due_s = min(self._due_s, event.now_s + RETRY_S)
+        if self._current is not None:
+            return self._abort(Failure.STORAGE, event.reason, event.now_s)
+        return self._to_all(AbortCheckpoint, self._last_id, self.epoch, True)
+
+    def _want_whole(self, reason: str) -> None:
+        self._whole_tries += 1
+        log.error("checkpoint %d is lost, so the next has the whole state: %s", self.record.newest, reason)
 
     def _committed(self, record: Record, now_s: float) -> Iterable[Effect]:
         current, self._current = self._current, None
@@ -570,6 +605,7 @@ class CheckpointCoordinator:
         self._newest_began_s = checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
+        self._whole_tries = 0
         self.fallback.committed()
         log.info("checkpoint %d is committed after %.1f s", checkpoint.id, took_s)
 
@@ -579,7 +615,7 @@ class CheckpointCoordinator:
         self.counts.fail(checkpoint, failure, reason, 0.0 if began_s is None else now_s - began_s, now_s)
         log.warning("%s", self.counts.last_failure)
 
-    def _to_all(self, effect: type[BeginCheckpoint | AbortCheckpoint], *args: int) -> list[Effect]:
+    def _to_all(self, effect: type[BeginCheckpoint | AbortCheckpoint], *args: Any) -> list[Effect]:
         return [effect(id, *args) for id in self._members.connected]
 
     # -- the state manager ---------------------------------------------------------------------------------------------

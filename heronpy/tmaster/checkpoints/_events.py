@@ -107,6 +107,8 @@ class TaskSnapshotted(Struct, frozen=True):
     """From the task's first marker to its last."""
     undivided: str = ""
     """A state of which only this number of tasks can be restored, in words; empty: there is none."""
+    whole: bool = True
+    """It needs nothing that an earlier checkpoint has."""
 
 
 class ManifestWritten(Struct, frozen=True):
@@ -129,6 +131,14 @@ class ManifestFailed(Struct, frozen=True):
     """Something that it would be made of is damaged: maybe the checkpoint before."""
     lasting: bool = False
     """The next one is bound to fail, too."""
+
+
+class CheckpointLost(Struct, frozen=True):
+    """The newest committed checkpoint is not whole any more."""
+
+    checkpoint: int
+    reason: str
+    now_s: float
 
 
 class TaskSnapshotFailed(Struct, frozen=True):
@@ -206,6 +216,7 @@ Event = (
     | TaskSnapshotFailed
     | ManifestWritten
     | ManifestFailed
+    | CheckpointLost
     | RollbackRequested
     | CheckpointRequested
     | CheckpointDamaged
@@ -235,6 +246,8 @@ class AbortCheckpoint(Struct, frozen=True):
     stmgr_id: str
     checkpoint: int
     epoch: int
+    whole: bool = False
+    """What is committed is lost or damaged: the next snapshots have all that there is."""
 
 
 class WriteManifest(Struct, frozen=True):
@@ -305,7 +318,7 @@ class RaiseRestoreEpoch(Struct, frozen=True):
 
 class DiscardCheckpoints(Struct, frozen=True):
     """Checkpoints older than this one may be deleted, except for those that are kept: the others were committed and are
-    kept no longer, or were aborted for good."""
+    kept no longer, or were aborted for good. Answered by `CheckpointLost` if the newest that is kept is incomplete."""
 
     keep: tuple[int, ...]
     before: int

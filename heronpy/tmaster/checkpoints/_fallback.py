@@ -4,7 +4,7 @@ A task that finds a checkpoint damaged says so, and tries again. All that are ke
 that is intact becomes the newest of the record, durably, before a newer epoch restores it: one epoch restores one
 checkpoint. What the topology did after it is done again; so a sink that has committed more since then repeats it.
 
-The same is done if no checkpoint can be made that follows the newest, which is damaged while all run.
+The same is done if the newest is damaged while all run, and even checkpoints that need nothing of it cannot be made.
 
 Batches in the logs of a checkpoint are for as many tasks as there were. After a rescaling one with logs is passed over,
 too; if there is no other, it waits for an update back to those numbers of tasks.

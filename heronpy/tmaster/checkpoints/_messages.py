@@ -29,8 +29,8 @@ def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
     match effect:
         case BeginCheckpoint(_, checkpoint, epoch):
             return p.CheckpointOrder(begin=p.BeginCheckpoint(checkpoint=checkpoint, epoch=epoch))
-        case AbortCheckpoint(_, checkpoint, epoch):
-            return p.CheckpointOrder(abort=p.AbortCheckpoint(checkpoint=checkpoint, epoch=epoch))
+        case AbortCheckpoint(_, checkpoint, epoch, whole):
+            return p.CheckpointOrder(abort=p.AbortCheckpoint(checkpoint=checkpoint, epoch=epoch, whole=whole))
         case AnnounceCommit(_, checkpoint):
             return p.CheckpointOrder(commit=p.CommitCheckpoint(checkpoint=checkpoint))
         case RestoreTasks(_, epoch, checkpoint, tasks, set_aside):
@@ -73,7 +73,16 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
             s = report.stored
             objects, aligned_s = tuple(s.objects), s.aligned_us / 1e6
             return TaskSnapshotted(
-                s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, objects, aligned_s, s.undivided
+                s.task,
+                s.incarnation,
+                s.checkpoint,
+                s.epoch,
+                now_s,
+                s.unaligned,
+                objects,
+                aligned_s,
+                s.undivided,
+                s.whole,
             )
         case "failed":
             f = report.failed
