@@ -21,6 +21,7 @@ from heronpy.cli._options import (
     home,
     path_given,
     read_properties,
+    show_warnings,
 )
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
@@ -77,6 +78,7 @@ def update(
     code has begun with. Without checkpoints, containers are restarted one after the other.
     """
     tasks = parallelism_of(component_parallelism or [])
+    show_warnings()
     if service_url:
         from heronpy.cli._service import refuse
 

@@ -24,7 +24,7 @@ from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
 from heronpy.submit._packages import remove_packages
 from heronpy.submit._secrets import renew_secrets
-from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
+from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S, uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ CHECKPOINT_TIMEOUT_S = 60.0
 _PROGRESS_S = 5.0
 """So often it is said what a checkpoint waits for."""
 _TRIAL_POLL_S = 0.1
+_DECIDED_S = 10.0
+"""What the answer to an update may take longer than the update."""
 _WITHOUT_LAST = "--force ends it, and what it has done since then is lost"
 _REFUSED: dict[str, type[HeronError]] = {
     "NOT_FOUND": NotFoundError,
@@ -75,13 +77,69 @@ def take_checkpoint(launch: Launch, *, divisible: bool = False, timeout_s: float
         UnavailableError: the Topology Master does not answer.
     """
     request = tmaster_pb2.CheckpointRequest(divisible=divisible, timeout_ms=int(timeout_s * 1000))
+    waits = _no_checkpoint(launch, timeout_s)
+    call = "TakeCheckpoint", request
+    return int(_ask_all(launch, call, timeout_s=timeout_s + CALL_TIMEOUT_S, waits=waits)[0].checkpoint)
 
+
+def change_plan(launch: Launch, base: PackingPlan, packing: PackingPlan, *, timeout_s: float) -> None:
+    """Have the Topology Master write another packing plan, with checkpoints after one that it takes now.
+
+    Interrupted, it says which plan is in force: nothing is decided any more when it returns.
+
+    Args:
+        launch: The topology.
+        base: The plan that it was made from.
+        packing: The plan.
+        timeout_s: How long it may take.
+
+    Raises:
+        StateError: nothing was changed; says why.
+        UnavailableError: the Topology Master does not answer, and the plan is not written so far.
+    """
+    waits = _no_checkpoint(launch, timeout_s) if launch.checkpoints else None
+    try:
+        _ask_for_plan(launch, base, packing, timeout_s, waits)
+    except UnavailableError:
+        if plans(launch)[1] != packing:
+            raise
+    except KeyboardInterrupt:
+        with uninterrupted():
+            _say_what_is_decided(launch, base)
+        raise
+
+
+def _ask_for_plan(
+    launch: Launch, base: PackingPlan, packing: PackingPlan, timeout_s: float, waits: Waits | None = None
+) -> None:
+    request = tmaster_pb2.UpdateRequest(base=base.to_proto(), packing=packing.to_proto(), timeout_s=timeout_s)
+    _ask_all(launch, ("Update", request), timeout_s=timeout_s + _DECIDED_S, waits=waits)
+
+
+def _say_what_is_decided(launch: Launch, base: PackingPlan) -> None:
+    """Wait until the Topology Master has noticed that the caller of an update has gone, or has written the plan."""
+    deadline_s = time.monotonic() + _DECIDED_S
+    while True:
+        try:
+            if plans(launch)[1] != base:
+                log.warning("the update of %s was decided already: it runs by the new plan", launch.topology)
+                return
+            _ask_for_plan(launch, base, base, _DECIDED_S)  # no change: refused while an update is under way
+            log.warning("the plan of %s is not changed", launch.topology)
+            return
+        except HeronError as e:
+            if time.monotonic() > deadline_s:
+                log.error("whether the plan of %s is changed is unknown: %s", launch.topology, e)
+                return
+        time.sleep(_TRIAL_POLL_S)
+
+
+def _no_checkpoint(launch: Launch, timeout_s: float) -> Waits:
     def waits(reply: tmaster_pb2.StatusReply, waited_s: float) -> None:
         why = reply.checkpoints.obstacle or f"checkpoints are {reply.checkpoints.phase}"
         log.warning("%s: no checkpoint after %.0f of %g s: %s", launch.topology, waited_s, timeout_s, why)
 
-    call = "TakeCheckpoint", request
-    return int(_ask_all(launch, call, timeout_s=timeout_s + CALL_TIMEOUT_S, waits=waits)[0].checkpoint)
+    return waits
 
 
 def status(launch: Launch) -> tmaster_pb2.StatusReply:
@@ -259,11 +317,8 @@ def end_trial(launch: Launch) -> bool:
     found = False
     while (packing := plans(launch)[1]).trial is not None:
         found = True
-        request = tmaster_pb2.UpdateRequest(
-            base=packing.to_proto(), packing=packing.rolled_back().to_proto(), timeout_s=CALL_TIMEOUT_S
-        )
         try:
-            ask(launch, "Update", request, timeout_s=2 * CALL_TIMEOUT_S)
+            _ask_for_plan(launch, packing, packing.rolled_back(), CALL_TIMEOUT_S)
         except (StateError, UnavailableError):  # maybe the Topology Master does it by itself just now
             if time.monotonic() > deadline_s:
                 raise

@@ -12,18 +12,15 @@ from heronpy.config import takes_checkpoints
 from heronpy.config.cluster import load_cluster
 from heronpy.errors import UnavailableError
 from heronpy.plan import LogicalPlan, PackingPlan
-from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.submit._code import refuse_on_trial
-from heronpy.submit._control import ask, newest_exception, plans, status
+from heronpy.submit._control import change_plan, newest_exception, plans, status
 from heronpy.submit._plan import check_divisible, packing_of
 from heronpy.submit._submit import check_ports
 from heronpy.submit._update_containers import updated_containers
 
 TIMEOUT_S = 120.0
 _POLL_S = 0.1
-_CALL_S = 10.0
-"""What a call may take longer than what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -122,17 +119,13 @@ def update(planned: Update, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[
 
 def _carry_out(planned: Update, timeout_s: float, deadline_s: float, on_step: Callable[[str], None]) -> int:
     launch, began_ms = planned.launch, int(time.time() * 1000)
-    request = tmaster_pb2.UpdateRequest(
-        base=planned.before.to_proto(), packing=planned.after.to_proto(), timeout_s=timeout_s
-    )
     on_step("taking a checkpoint" if launch.checkpoints else "writing the plan")
     try:
-        ask(launch, "Update", request, timeout_s=timeout_s + _CALL_S)
+        change_plan(launch, planned.before, planned.after, timeout_s=timeout_s)
     except UnavailableError as e:
-        if plans(launch)[1] != planned.after:
-            raise UnavailableError(
-                f"{e}; the packing plan is unchanged so far: look with `heron physical-plan {launch.topology}`"
-            ) from e
+        raise UnavailableError(
+            f"{e}; the packing plan is unchanged so far: look with `heron physical-plan {launch.topology}`"
+        ) from e
     on_step("waiting for the tasks")
     while True:
         waits_for = "the Topology Master"

@@ -26,7 +26,7 @@ from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
 from heronpy.submit._code import CodeUpdate, version_of
-from heronpy.submit._control import ask, end_trial, newest_exception, plans, status
+from heronpy.submit._control import change_plan, end_trial, newest_exception, plans, status
 from heronpy.submit._hosted_code import plans_by, remove_stored, stored, wait_until_hosted
 from heronpy.submit._packages import add_requirements
 from heronpy.submit._submit import uninterrupted
@@ -121,7 +121,7 @@ def update_code(
                 _try(planned, code, containers, trial, timeout_s, began_ms, on_step)
             packing = plans(launch)[1]
             _refuse_rolled_back(launch, packing, code, began_ms)
-            _change(launch, packing, packing.accepted(), timeout_s)
+            change_plan(launch, packing, packing.accepted(), timeout_s=timeout_s)
         except BaseException as e:
             on_step("rolling back")
             with uninterrupted():
@@ -135,7 +135,7 @@ def _bring_to_hosts(launch: Launch, code: CodeVersion, timeout_s: float, on_step
     """Have all hosts fetch the code while the topology goes on as it is."""
     on_step("waiting for the hosts to install it")
     packing = plans(launch)[1]
-    _change(launch, packing, packing.with_staged(code), timeout_s)
+    change_plan(launch, packing, packing.with_staged(code), timeout_s=timeout_s)
     wait_until_hosted(launch, code, timeout_s)
 
 
@@ -154,7 +154,7 @@ def _try(
     if containers != planned.steps[0]:
         _refuse_rolled_back(launch, packing, code, began_ms)
     on_step("taking a checkpoint" if launch.checkpoints else f"restarting container {containers[0]}")
-    _change(launch, packing, packing.on_trial(code, containers, trial), timeout_s)
+    change_plan(launch, packing, packing.on_trial(code, containers, trial), timeout_s=timeout_s)
     on_step("waiting for the new code to be healthy")
     health = CodeHealth(
         components=_ended_by_exceptions(planned.logical),
@@ -183,20 +183,6 @@ def _ended_by_exceptions(logical: LogicalPlan) -> frozenset[str]:
     return frozenset(name for name in logical.components if logical.config_of(name).get(policy, "restart") != "fail")
 
 
-def _change(launch: Launch, base: PackingPlan, packing: PackingPlan, timeout_s: float) -> None:
-    """Have the Topology Master write another plan.
-
-    Raises:
-        StateError, UnavailableError: it was not written.
-    """
-    request = tmaster_pb2.UpdateRequest(base=base.to_proto(), packing=packing.to_proto(), timeout_s=timeout_s)
-    try:
-        ask(launch, "Update", request, timeout_s=timeout_s + _CALL_S)
-    except UnavailableError:
-        if plans(launch)[1] != packing:
-            raise
-
-
 def _refuse_rolled_back(launch: Launch, packing: PackingPlan, code: CodeVersion, began_ms: int, why: str = "") -> None:
     if code.version not in packing.versions:
         why = why or _newest_error(launch, began_ms) or "user code has failed"
@@ -218,7 +204,7 @@ def _roll_back(launch: Launch, version: str, error: BaseException) -> None:
         packing = plans(launch)[1]
         if packing.trial is None and version not in packing.versions:
             if (clean := packing.without_unused_code()) != packing:
-                _change(launch, packing, clean, _CALL_S)
+                change_plan(launch, packing, clean, timeout_s=_CALL_S)
             _settle(launch)
             _remove_unused(launch, clean)
     except NotFoundError:  # it was killed meanwhile, maybe before its new package was stored

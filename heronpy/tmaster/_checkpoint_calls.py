@@ -28,8 +28,8 @@ class CheckpointAsked(Struct, frozen=True):
     now_s: float
 
 
-class CheckpointWithdrawn(Struct, frozen=True):
-    """Whoever has asked for a checkpoint waits no longer."""
+class RequestWithdrawn(Struct, frozen=True):
+    """The caller who asked for a checkpoint, or for an update, waits no longer."""
 
     call: int
     now_s: float
@@ -92,7 +92,7 @@ class CheckpointCalls:
                 waiting.after = coordinator.newest_begun
             if waiting.after is not None and known > waiting.after:
                 answers.append((waiting.asked.call, ""))
-            elif why := _hopeless(waiting, coordinator):
+            elif why := hopeless(coordinator, waiting.lasting):
                 answers.append((waiting.asked.call, f"{why}{_newest(coordinator)}"))
             elif now_s >= waiting.deadline_s:
                 why = f"no checkpoint within {waiting.asked.timeout_s:g} s: {problem_of(coordinator)}"
@@ -103,12 +103,17 @@ class CheckpointCalls:
         return answers
 
 
-def _hopeless(waiting: _Waiting, coordinator: CheckpointCoordinator) -> str:
-    """Why there will be no checkpoint; empty: there may be one."""
+def hopeless(coordinator: CheckpointCoordinator, lasting: int) -> str:
+    """Why there will be no checkpoint; empty: there may be one.
+
+    Args:
+        coordinator: What is known.
+        lasting: How many failures were of a kind that the next one meets, when the wait began.
+    """
     if coordinator.fallback.lasts:
         return coordinator.fallback.problem
     counts = coordinator.counts
-    return counts.lasting_reason if counts.lasting - waiting.lasting >= LASTING_MAX else ""
+    return counts.lasting_reason if counts.lasting - lasting >= LASTING_MAX else ""
 
 
 def _newest(coordinator: CheckpointCoordinator) -> str:

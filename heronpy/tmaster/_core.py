@@ -21,7 +21,7 @@ from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateErro
 from heronpy.plan import TopologyState
 from heronpy.statemgr import Kind, records
 from heronpy.tmaster import _durable
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, CheckpointWithdrawn, problem_of
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, RequestWithdrawn, hopeless, problem_of
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
 from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy
 from heronpy.tmaster._core_events import Activated, Effect, Event, Finish, Reply, RestoreRequested, StateRequested
@@ -183,9 +183,11 @@ class Core(KnownTopology):
                 return self._begin_update(event)
             case CheckpointAsked():
                 return self._ask_checkpoint(event)
-            case CheckpointWithdrawn():
+            case RequestWithdrawn():
                 divisible = self._checkpoint_calls.divisible
                 self._checkpoint_calls.withdraw(event.call)
+                if self._update is not None and self._update.request.call == event.call:
+                    self._update.withdrawn = True
                 return self._release_spouts(divisible, event.now_s)
             case RestoreRequested():
                 self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
@@ -275,6 +277,8 @@ class Core(KnownTopology):
             return [Reply(request.call, "a checkpoint that was asked for is under way: ask again")]
         if request.base != state.packing:
             return [Reply(request.call, "the packing plan has changed meanwhile: ask again")]
+        if request.packing == state.packing:
+            return [Reply(request.call, "")]
         if why := refusal(request, checkpoints=self.checkpoints is not None):
             return [Reply(request.call, why)]
         try:
@@ -282,6 +286,8 @@ class Core(KnownTopology):
         except TopologyError as e:
             return [Reply(request.call, str(e))]
         self._update = PlanUpdate.begin(request, checkpoints=self.checkpoints is not None)
+        if self.checkpoints is not None:
+            self._update.lasting = self.checkpoints.coordinator.counts.lasting
         if request.packing.trial is not None:
             self.code_failure = ""
         return []
@@ -304,9 +310,8 @@ class Core(KnownTopology):
         if self.state.packing == update.request.packing and update.undecided:
             update.durable(now_s)
             effects.append(Reply(update.request.call, ""))
-        if now_s >= update.deadline_s and update.undecided and update.write is None:
-            effects.append(Reply(update.request.call, f"nothing was changed: {update.problem}"))
-            return [*effects, *self._end_update(now_s)]
+        if update.may_end and (why := self._given_up(update, now_s)):
+            return [*effects, *self._end_unchanged(update, why, now_s)]
         in_force = self.state.plan is not None and self.state.plan.packing == update.request.packing
         if update.stage is Stage.STARTING and (in_force or now_s >= update.deadline_s):
             return [*effects, *self._end_update(now_s)]
@@ -328,9 +333,25 @@ class Core(KnownTopology):
             if resting and update.wants_checkpoint(now_s) and not coordinator.in_progress:
                 effects += self.checkpoints.request(now_s)
         if update.stage is Stage.WRITING and update.write is None and (why := self._undivided(update)):
-            effects.append(Reply(update.request.call, f"nothing was changed: {why}"))
-            return [*effects, *self._end_update(now_s)]
+            return [*effects, *self._end_unchanged(update, why, now_s)]
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
+
+    def _given_up(self, update: PlanUpdate, now_s: float) -> str:
+        """Why nothing comes of an update; empty: something may."""
+        if update.withdrawn:
+            return "its caller has gone"
+        if now_s >= update.deadline_s:
+            return update.problem or f"it was not written within {update.request.timeout_s:g} s"
+        if self.checkpoints is None or update.stage is Stage.WRITING:
+            return ""
+        coordinator = self.checkpoints.coordinator
+        if coordinator.restorable_with(update.request.packing.parallelism):
+            return ""  # that is what it begins with: it needs no checkpoint
+        return hopeless(coordinator, update.lasting)
+
+    def _end_unchanged(self, update: PlanUpdate, why: str, now_s: float) -> list[Effect]:
+        log.warning("the packing plan is not changed: %s", why)
+        return [Reply(update.request.call, f"nothing was changed: {why}"), *self._end_update(now_s)]
 
     def _prepare(self, now_s: float) -> list[WriteNode]:
         if self._update is not None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from heronpy.errors import HeronError
 from heronpy.plan import TopologyState
 from heronpy.statemgr import Kind
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointWithdrawn
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, RequestWithdrawn
 from heronpy.tmaster._checkpointing import CheckpointEvent, KeepCopy, SendOrder
 from heronpy.tmaster._state import CloseSession, SendPlan
 from heronpy.tmaster._state import Event as TopologyEvent
@@ -36,7 +36,7 @@ Event = (
     | StateRequested
     | UpdateRequested
     | CheckpointAsked
-    | CheckpointWithdrawn
+    | RequestWithdrawn
     | RestoreRequested
     | CheckpointEvent
 )

@@ -24,7 +24,7 @@ from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointWithdrawn
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, RequestWithdrawn
 from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
 from heronpy.tmaster._core import Core
@@ -160,7 +160,7 @@ class TopologyMaster:
         await self._request(lambda call, now_s: StateRequested(call, runtime, now_s))
 
     async def request_update(self, base: PackingPlan, packing: PackingPlan, timeout_s: float) -> None:
-        """Put another packing plan in the place of one. Goes on when the caller gives up.
+        """Put another packing plan in the place of one. When the caller gives up before it is written, it is not.
 
         Raises:
             StateError: nothing was changed, as far as is known.
@@ -171,7 +171,13 @@ class TopologyMaster:
         call = next(self._call_numbers)
         reply = self._calls[call] = asyncio.get_running_loop().create_future()
         self.feed(event(call, time.monotonic()))
-        if error := await reply:
+        try:
+            error = await reply
+        except asyncio.CancelledError:  # the caller has gone: no checkpoints are tried for it, nor do spouts rest
+            self._calls.pop(call, None)
+            self.feed(RequestWithdrawn(call, time.monotonic()))
+            raise
+        if error:
             raise StateError(error)
 
     async def take_checkpoint(self, *, divisible: bool, timeout_s: float) -> int:
@@ -184,16 +190,7 @@ class TopologyMaster:
         Raises:
             StateError: there is none.
         """
-        call = next(self._call_numbers)
-        reply = self._calls[call] = asyncio.get_running_loop().create_future()
-        self.feed(CheckpointAsked(call, divisible, timeout_s, time.monotonic()))
-        try:
-            error = await reply
-        except asyncio.CancelledError:  # the caller has gone: no more are tried, and the spouts rest no longer
-            self.feed(CheckpointWithdrawn(call, time.monotonic()))
-            raise
-        if error:
-            raise StateError(error)
+        await self._request(lambda call, now_s: CheckpointAsked(call, divisible, timeout_s, now_s))
         assert self.core.checkpoints is not None, "it has taken one"
         return self.core.checkpoints.coordinator.record.newest
 

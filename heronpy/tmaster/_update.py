@@ -100,6 +100,10 @@ class PlanUpdate:
     """How many checkpoints were taken only to be read ahead."""
     awaited: int = 0
     """Such a checkpoint is to be newer than this one; 0: there was none."""
+    withdrawn: bool = False
+    """Its caller waits no longer: nothing is to come of it, unless its write is under way."""
+    lasting: int = 0
+    """How many checkpoints had failed for a reason that the next one meets, too, when it began."""
     behind_s: float = float("inf")
     """How old what was read ahead was, after the last round."""
 
@@ -209,6 +213,11 @@ class PlanUpdate:
             return min(self.deadline_s, self.rest_by_s)
         waits = self.stage is Stage.STARTING or self.write is not None
         return self.deadline_s if waits else min(self.deadline_s, self.retry_s)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it can still come to nothing, as far as is known: no write of it is under way."""
+        return self.undecided and self.write is None
 
     @property
     def undecided(self) -> bool:

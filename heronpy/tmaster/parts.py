@@ -1,7 +1,7 @@
 """The parts of the Topology Master behind its core, each of which is tested alone."""
 
 from heronpy.tmaster._aggregation import Rule, rule_of
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointWithdrawn
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, RequestWithdrawn
 from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress, checkpoint_status
 from heronpy.tmaster._exceptions import ExceptionLog, class_name
 from heronpy.tmaster._history import MINUTE_MS, MINUTES
@@ -25,11 +25,11 @@ __all__ = [
     "READ_WAIT_S",
     "CheckpointAsked",
     "CheckpointMetrics",
-    "CheckpointWithdrawn",
     "ExceptionLog",
     "Metrics",
     "PackingChanged",
     "PublishPlan",
+    "RequestWithdrawn",
     "RestoreHold",
     "Rule",
     "Session",

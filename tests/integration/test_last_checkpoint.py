@@ -1,4 +1,4 @@
-"""The last checkpoint, before a kill. With real processes."""
+"""The last checkpoint, before a kill or an update. With real processes."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Refusing(Unsaved):
             raise RuntimeError("no such account")
 
 
-def submitted(cluster: LocalCluster, spout: type[Unsaved], flag: Path) -> TopologyHandle:
+def submitted(cluster: LocalCluster, spout: type[Unsaved], flag: Path, tasks: int = 1) -> TopologyHandle:
     builder = TopologyBuilder("saving")
-    builder.add_spout("words", spout, 1)
+    builder.add_spout("words", spout, tasks)
     builder.set_config({**ONCE, "test.flag": str(flag)})
     topology = cluster.submit(builder).wait_running()
     assert submit.take_checkpoint(topology.launch) == 1
@@ -114,6 +114,45 @@ def test_an_interrupted_kill_says_what_it_leaves_and_no_more_checkpoints_are_tri
         (tmp_path / "flag").unlink()
         submit.activate(topology.launch)
         assert submit.take_checkpoint(topology.launch) > 1
+
+
+def test_what_cannot_be_saved_ends_the_wait_of_an_update_and_nothing_is_changed(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = submitted(cluster, Unsaved, tmp_path / "flag", tasks=2)
+        before, pids = submit.plans(topology.launch)[1], topology.processes()
+        updated = heron_command("update", "saving", "--containers", "2", home=cluster.home, timeout_s=100)
+        assert updated.returncode == 6, updated
+        said = updated.stderr.splitlines()[-1]
+        assert said.startswith("heron: saving: nothing was changed: checkpoint "), said
+        assert "cannot pickle '_thread.lock' object" in said
+        assert submit.plans(topology.launch)[1] == before
+
+        def as_before() -> None:  # what was started for it ends again
+            assert topology.processes() == pids
+
+        eventually_sync(as_before)
+        assert topology.status().state == "RUNNING"
+
+
+def test_an_interrupted_update_says_that_nothing_is_changed_and_no_more_checkpoints_are_tried(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = submitted(cluster, Hanging, tmp_path / "flag", tasks=2)
+        before = submit.plans(topology.launch)[1]
+        command = [sys.executable, "-m", "heronpy.cli", "update", "saving", "--containers", "2"]
+        environment = {**os.environ, "HERON_HOME": str(cluster.home)}
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as update:
+            assert update.stderr is not None
+            for line in update.stderr:
+                if "of 120 s: checkpoint " in line and "waits for the snapshots of tasks " in line:
+                    break
+            update.send_signal(signal.SIGINT)
+            said = update.stderr.read().splitlines()
+        assert update.returncode == 130, said
+        assert "the plan of saving is not changed" in said[-2], said
+        assert said[-1] == "heron: interrupted"
+        (tmp_path / "flag").unlink()
+        assert submit.take_checkpoint(topology.launch) > 1
+        assert submit.plans(topology.launch)[1] == before
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import ReadNodes, StoreFailed, UpdateRequested
 from heronpy.tmaster.checkpoints import instance_reported
-from heronpy.tmaster.parts import CheckpointAsked, CheckpointWithdrawn
+from heronpy.tmaster.parts import CheckpointAsked, RequestWithdrawn
 
 
 def ask(world: Scaled, *, divisible: bool = False) -> None:
@@ -105,7 +105,7 @@ def test_whoever_waits_no_longer_leaves_the_spouts_to_go_on() -> None:
     world = running()
     ask(world, divisible=True)
     assert world.plan.state is TopologyState.PAUSED
-    world.feed(CheckpointWithdrawn(7, world.now_s))
+    world.feed(RequestWithdrawn(7, world.now_s))
     world.settled()
     assert world.plan.state is TopologyState.RUNNING
     world.pass_time(60.0)

@@ -14,7 +14,8 @@ from heronpy.plan import PackingPlan, TopologyState
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import HeartbeatReceived, Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
-from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound
+from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound, instance_reported
+from heronpy.tmaster.parts import RequestWithdrawn
 
 
 def test_without_checkpoints_a_new_packing_is_in_force_at_once() -> None:
@@ -97,6 +98,54 @@ def test_nothing_is_changed_and_the_spouts_go_on_if_there_is_no_such_checkpoint_
     world.pass_time(6.0)
     assert world.replies == ["nothing was changed: tasks 1, 2 have not stored their snapshots"]
     assert (world.packing, world.plan.packing, world.plan.state) == (PACKING, PACKING, TopologyState.RUNNING)
+
+
+def fails(world: Scaled, *, lasting: bool) -> None:
+    """Task 1 does not store its snapshot of the checkpoint under way."""
+    coordinator = world.coordinator
+    failed = checkpoint_pb2.SnapshotFailed(
+        task=1, checkpoint=coordinator.in_progress, epoch=coordinator.epoch, reason="it refuses", lasting=lasting
+    )
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
+    world.settled()
+
+
+def test_a_checkpoint_that_can_never_be_ends_an_update_before_its_time_is_up() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    fails(world, lasting=True)
+    assert world.replies == [], "the first may be of what was under way"
+    world.pass_time(1.0)
+    fails(world, lasting=True)
+    why = "nothing was changed: checkpoint 2: a task failed: task 1: it refuses"
+    assert world.replies == [why]
+    assert (world.packing, world.plan.state, world.prepared) == (PACKING, TopologyState.RUNNING, None)
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    fails(world, lasting=False)
+    world.pass_time(1.0)
+    world.snapshot(1, 2)
+    world.settled()
+    assert world.replies == [why, ""], "what an earlier one met is not held against it"
+
+
+def test_an_update_whose_caller_has_gone_leaves_the_plan_as_it_is() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.PAUSED
+    world.feed(UpdateRequested(10, PACKING, PACKING, 10.0, world.now_s))
+    assert world.replies == ["another update is under way"], "nothing is decided yet"
+    world.feed(RequestWithdrawn(9, world.now_s))
+    world.settled()
+    assert (world.packing, world.plan.state, world.prepared) == (PACKING, TopologyState.RUNNING, None)
+    world.snapshot(1, 2)
+    world.pass_time(2.0)
+    world.settled()
+    assert world.packing == PACKING
+    world.feed(UpdateRequested(11, PACKING, PACKING, 10.0, world.now_s))
+    assert world.replies[2:] == [""], "what is decided is known at once"
 
 
 class Forgetful(Store):
