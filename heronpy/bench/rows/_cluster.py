@@ -17,6 +17,8 @@ from heronpy.errors import UnavailableError
 from heronpy.testing import LocalCluster, TopologyHandle
 
 START_TIMEOUT_S = 180.0
+STABLE_MS = 1000
+"""Tasks are killed every few seconds: else they are taken for such as cannot live, and started later each time."""
 CHECKPOINT_TIMEOUT_S = 300.0
 ANSWER_S = 0.2
 """Who does not answer within it is asked again: a process that is killed may have been asked just before."""
@@ -86,7 +88,7 @@ def running(*, keys: int, tasks: int, **options: Any) -> Iterator[Counting]:
     with (
         tempfile.TemporaryDirectory(prefix="heron-rows-") as scratch,
         prober(Path(scratch) / "p") as probes,
-        LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster,
+        LocalCluster({"heron.executor.stop.timeout.ms": 2000, "heron.executor.stable.ms": STABLE_MS}) as cluster,
     ):
         builder = counting(probes.directory, keys=keys, tasks=tasks, **options)
         topology = cluster.submit(builder).wait_running(START_TIMEOUT_S)
