@@ -10,22 +10,20 @@ import contextlib
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heronpy.errors import DamagedInputError, HeronError, StateError, TopologyError
-from heronpy.filesystem import Location, files_of
+from heronpy.errors import HeronError, TopologyError
+from heronpy.filesystem import files_of
 from heronpy.pipeline._commit import commit, output_folders, output_windows
-from heronpy.pipeline.batch import KEPT, TIER_BATCHES
-from heronpy.pipeline.batch_times import batch_name, batch_names
-from heronpy.pipeline.carrying import Occurrences, affected, changed_keys, has_changed
 from heronpy.pipeline.changes import Found, find_changes, forget, program_of, remember
 from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
+from heronpy.pipeline.damage import report_damage, report_lost
 from heronpy.pipeline.exchange import PART_BYTES
 from heronpy.pipeline.executors import check_places
+from heronpy.pipeline.following import Following
 from heronpy.pipeline.inputs import (
     ArchiveInput,
     archive_readings,
@@ -41,11 +39,12 @@ from heronpy.pipeline.inputs import (
 )
 from heronpy.pipeline.intents import intend, settle, undo
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.kept import Kept
 from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
-from heronpy.pipeline.manifest import Batch, Manifest, Parts, lock
+from heronpy.pipeline.manifest import Batch, Manifest, lock
 from heronpy.pipeline.masters import check_request, check_shared
-from heronpy.pipeline.partials import Partials, PartialsTask, partials_tasks
+from heronpy.pipeline.partials import PartialsTask
 from heronpy.pipeline.pending import (
     Work,
     can_carry,
@@ -65,7 +64,6 @@ from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, refusals_named, spark_session
 from heronpy.pipeline.task import Report
-from heronpy.pipeline.views import batch_files, view_files
 from heronpy.streamlet.graph import SinkNode, StoreNode
 
 if TYPE_CHECKING:
@@ -79,8 +77,6 @@ _GROUP_BYTES = 2 * 1024**3
 """Input of one Spark job, if it has several batches …"""
 _CORE_BYTES = 3 * PART_BYTES
 """… or so much for each core, if there are so many: all of them are to have something to do."""
-_KEPT_ROW_BYTES = 128
-"""In memory, of what a reduction has kept: about."""
 _LARGE = ("archive/", "sinks/", STORED_STATES, "views/")
 """How the names of what is uploaded in parts begin."""
 
@@ -160,6 +156,7 @@ class _Run:
         self._manifest.garbage = []
         self._held = contextlib.ExitStack()
         self._context: SparkContext | None = None
+        self._kept, self._following = Kept(job, self._manifest), Following(job, self._manifest)
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
         self._views = {name: node.monoid.signature for name, node in plan.stores().items()}
@@ -168,10 +165,8 @@ class _Run:
         self._carried_lookback = self._in_batches(plan.carried().lookback_ms) if plan.can_carry else None
         self._not_carried: set[int] = set()
         """Batches that turned out to be computed from their archive."""
-        self._changed: dict[str, set[Any] | None] = {}
-        """Keys that have another value in what a reduction keeps, by its view; None: too many."""
         self._looks_at_few = self._carried_lookback is not None and not plan.is_nested
-        """Whether what follows from a changed batch is looked for by its keys: see `_followers`."""
+        """Whether what follows from a changed batch is looked for by its keys: see `Following`."""
         self._reopened: set[int] = set()
         """Batches to compute in any case: before them other sessions turned out to be open."""
         self._looks_again = False
@@ -197,7 +192,7 @@ class _Run:
         self._report.notes = list(dict.fromkeys(self._report.notes))
         self._report.input_bytes = self._archived_bytes()
         self._report.seconds = time.monotonic() - began
-        self._report_damage()
+        report_damage(self._report)
         return self._report
 
     def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> bool:
@@ -262,7 +257,7 @@ class _Run:
             self._not_carried |= unseen
             if unseen:
                 return False
-        self._report_lost(work, self._lookback_ms)
+        report_lost(self._job, manifest, views, work, self._report, self._lookback_ms)
         self._block(work, lookback)
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
         left = undone(manifest, work, found.dirty, span, reach, views, sinks)
@@ -305,7 +300,7 @@ class _Run:
         if not work.carries:
             # What is computed from everything goes on from what was kept of all batches before its group.
             return grouped(work.pending, sizes, group_bytes, self._between(work, lookback))
-        kept = {batch: self._kept_bytes(batch) for batch in work.carried}
+        kept = {batch: self._kept.partials_bytes(batch) for batch in work.carried}
         return carried_groups(work, {**sizes, **kept}, group_bytes, is_nested=self._plan.is_nested)
 
     def _between(self, work: Work, lookback: int | None) -> Collection[int]:
@@ -320,11 +315,6 @@ class _Run:
     def _divided(self, batch: int) -> int:
         """Among how many parts the keys of its views are divided."""
         return max((parts.divided for parts in self._manifest.batches[batch].views.values()), default=1)
-
-    def _kept_bytes(self, batch: int) -> int:
-        """About as much in memory as what reductions have kept of a batch."""
-        views = self._manifest.batches[batch].views
-        return sum(_KEPT_ROW_BYTES * parts.rows for view, parts in views.items() if view.startswith(KEPT))
 
     def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> bool:
         """Compute what is pending, group by group, and roll up. True: some of it is to be computed from its archive."""
@@ -365,12 +355,6 @@ class _Run:
         found = [one.found.get(batch) for one in self._archives for batch in batches]
         return sum(seen.bytes for seen in found if seen is not None)
 
-    def _name(self, batch: int) -> str:
-        return batch_name(batch, self._job.batch_length_ms)
-
-    def _names(self, batches: Sequence[int]) -> str:
-        return batch_names(batches, self._job.batch_length_ms)
-
     def _block(self, work: Work, lookback: int | None) -> None:
         """Leave out what would be computed from damaged input, unless that is accepted."""
         self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
@@ -378,73 +362,6 @@ class _Run:
             work.block(self._report.damaged, lookback)
             if self._plan.opens:
                 work.block(work.blocked, None)  # the open sessions before all later ones are not known
-
-    def _report_damage(self) -> None:
-        """Say which batches were computed without what is damaged, or are not done for it.
-
-        Raises:
-            DamagedInputError: there are some that are not done.
-        """
-        if not self._report.blocked:
-            for batch in self._report.batches:
-                if (what := self._report.damaged.get(batch)) is not None:
-                    self._report.notes.append(f"batch {self._name(batch)} was computed without what is damaged: {what}")
-            return
-        what = next(iter(self._report.damaged.values()))
-        more = f" (and {len(self._report.damaged) - 1} more)" if len(self._report.damaged) > 1 else ""
-        error = DamagedInputError(
-            f"{self._names(self._report.blocked)} cannot be done: {what}{more}; put back what is damaged, or do "
-            "without it: --accept-damage"
-        )
-        error.report = self._report
-        raise error
-
-    def _report_lost(self, work: Work, lookback_ms: int | None) -> None:
-        """Say what archives have lost.
-
-        Raises:
-            StateError: results would have to begin with what is lost.
-        """
-        if work.less and lookback_ms is None:
-            raise StateError(
-                f"batch {self._name(work.less[0])} cannot be computed: its reduce_by_key, or its sessions, read "
-                "everything before it, and the archive has lost rows of batches that are done; put them back, or let "
-                "the reduction end in a store"
-            )
-        if hurt := sorted({*work.hurt} - {*work.pending}):
-            self._report.notes.append(
-                f"input of {self._names(hurt)} has been damaged since it was read: their results stay as they are"
-            )
-        if work.lost:
-            self._report.notes.append(
-                f"the archive has lost rows of {self._names(work.lost)}: their results stay as they are"
-            )
-        if work.kept:
-            self._report.notes.append(
-                f"{self._names(work.kept)} would be computed again, if the archive had all its rows"
-            )
-            self._mark(work.kept, self._job.stores().keys() & self._views)
-        if work.orphaned:
-            self._report.notes.append(
-                f"{self._names(work.orphaned)} have no results any more: the program no longer reads what they are of"
-            )
-        if work.bare:
-            self._mark(work.bare, self._views)
-        if work.less:
-            self._report.notes.append(
-                f"{self._names(work.less)} are computed from less: their windows reach into what the archive has lost"
-            )
-
-    def _mark(self, batches: Sequence[int], views: Iterable[str]) -> None:
-        """Let views that came later have no rows in batches that cannot be computed any more."""
-        for batch in batches:
-            done = self._manifest.batches[batch]
-            if lacking := {view: Parts() for view in views if view not in done.views}:
-                # Computed again, should the archive find its rows.
-                self._manifest.batches[batch] = replace(
-                    done, views={**done.views, **lacking}, fingerprint="", direct=""
-                )
-        self._manifest.save(self._job.directory)
 
     def _group(
         self,
@@ -469,10 +386,10 @@ class _Run:
         carried = work.carried.intersection(group)
         if work.carries:
             plan = plan.carried()
-            kept = self._kept(plan, group, cores(sc), {*group} - carried)
+            kept = self._kept.tasks(plan, group, cores(sc), {*group} - carried)
         elif plan.kept and can_resume(self._manifest, work, group, self._views, self._sinks):
             plan = plan.resumed()
-            kept = self._kept(plan, group, cores(sc))
+            kept = self._kept.tasks(plan, group, cores(sc))
         elif plan.opens and not self._has_looked_at_all:
             self._reads_all = self._looks_again = True
             return False
@@ -493,8 +410,8 @@ class _Run:
             last=max(group),
             batch_bytes={batch: input_sizes.get(batch, 0) for batch in group if batch not in carried},
             total_bytes=sum(size for batch, size in input_sizes.items() if batch in read)
-            + sum(self._kept_bytes(batch) for batch in carried)
-            + self._open_bytes(plan, group),
+            + sum(self._kept.partials_bytes(batch) for batch in carried)
+            + self._kept.sessions_bytes(plan, group),
             version=version,
             carried={batch: self._divided(batch) for batch in carried},
             progress=self._progress,
@@ -516,7 +433,7 @@ class _Run:
         unchanged: set[int] = set()
         followers: dict[int, Batch] = {}
         if self._plan.opens:
-            followers = self._reopening(report, group)
+            followers = self._following.reopened(self._plan.resumed(), report, group)
             if not followers.keys() <= {*left, *self._reopened}:
                 # With as many more, so that many are computed in few jobs. Nobody sees a part of it.
                 after = itertools.islice(self._manifest.batches.between(max(group) + 1, None), len(group))
@@ -527,7 +444,7 @@ class _Run:
             work.reopened |= followers.keys()
             self._manifest.todo = sorted({*self._manifest.todo, *followers})
         elif work.few and not carried.issuperset(group):
-            found = self._followers(work, plan, report, group, left)
+            found = self._following.followers(work, plan, report, group, left)
             if found is None:
                 return self._look_at_all()
             followers = found
@@ -535,7 +452,7 @@ class _Run:
             self._manifest.is_settled = work.carried.issuperset(left)
             self._manifest.todo = sorted({*self._manifest.todo, *followers})
         elif work.carries and not work.few:
-            unchanged = self._unchanged(work, plan, report, group, left)
+            unchanged = self._following.unchanged(work, plan, report, group, left)
         commit(
             self._job,
             self._plan,
@@ -558,109 +475,12 @@ class _Run:
         self._reopened.difference_update(group)
         if not self._plan.opens:
             work.follow(more := {batch: done for batch, done in followers.items() if batch not in left})
-            work.groups += grouped(sorted(more), {batch: self._kept_bytes(batch) for batch in more}, group_bytes)
+            work.groups += grouped(
+                sorted(more), {batch: self._kept.partials_bytes(batch) for batch in more}, group_bytes
+            )
         self._add(report, group)
         self._report.carried = sorted({*self._report.carried, *carried} - ({*group} - carried))
         return True
-
-    def _unchanged(
-        self, work: Work, plan: BatchPlan, report: Report, group: Sequence[int], left: Sequence[int]
-    ) -> set[int]:
-        """Batches to carry whose results are as they were: in none that they follow from does a changed key occur."""
-        computed = {*work.pending} - work.carried
-        # What a run before this one has changed, which died, is not known. What is carried is looked for once, before.
-        if plan.is_nested or not computed or work.carried.isdisjoint(left) or work.carried.issuperset(group):
-            return set()
-        last = max(work.carried)
-        self._note_changed(plan, report, [batch for batch in group if batch < last])
-        carried = sorted(work.carried.intersection(left))
-        if len(carried) < len(left) or None in self._changed.values():
-            return set()  # others are computed before them
-        occurring = self._occurring(min(computed), last)
-        return work.settled.intersection(carried) - affected(carried, occurring, computed, self._back(plan))
-
-    def _followers(
-        self, work: Work, plan: BatchPlan, report: Report, group: Sequence[int], left: Sequence[int]
-    ) -> dict[int, Batch] | None:
-        """Batches that are done, with other results now: what they follow from has changed keys. None: not known."""
-        manifest, computed = self._manifest, {*work.pending} - work.carried
-        last = next(reversed(manifest.batches), None)
-        before = [] if last is None else sorted(batch for batch in computed if batch < last)
-        if last is None or not before:
-            return {}
-        self._note_changed(plan, report, [batch for batch in group if batch < last])
-        if None in self._changed.values():
-            return None
-        if not work.carried.issuperset(left):
-            return {}  # others are computed before them
-        changed, back = {*before, *self._occurring(before[0], last)}, self._back(plan)
-        following = sorted({batch + i for batch in changed for i in range(back + 1)} - computed)
-        found = {batch: done for batch in following if (done := manifest.batches.get(batch)) is not None}
-        known = (done.direct and done.fingerprint and not done.refused and not done.damaged for done in found.values())
-        return found if all(known) else None
-
-    def _reopening(self, report: Report, group: Sequence[int]) -> dict[int, Batch]:
-        """Batches that are done, after some that were computed, if other sessions are open before them now."""
-        plan, batches, last = self._plan.resumed(), self._manifest.batches, max(group)
-        if (after := next(batches.between(last + 1, None), None)) is None:
-            return {}
-        back = max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.opens)
-        ends = [batch for batch in group if batch >= last - back]
-        kept = [(plan.stored(output).store_name, output) for output in plan.opens.values()]
-        for view, output in kept:
-            for batch in ends:
-                parts = [part for part in report.parts if part.stage == output and part.batch == batch]
-                if has_changed(self._job.directory, self._manifest, view, parts, batch):
-                    return dict(batches.between(last + 1, after[0] + back))
-        return {}
-
-    def _open_before(self, plan: BatchPlan, stage: str, group: Collection[int]) -> tuple[int, Batch] | None:
-        """The last batch before all whose elements are read for sessions; None: there is none.
-
-        Raises:
-            StateError: nothing is kept of it.
-        """
-        begins, node = plan.begins(stage, min(group)), plan.stored(plan.opens[stage])
-        assert begins is not None, stage
-        view, signature = node.store_name, node.monoid.signature
-        for batch, done in self._manifest.batches.before(begins):
-            if view in done.views and done.monoids.get(view, signature) == signature:
-                return batch, done
-            if done.inputs:  # others are not computed any more if gaps are shorter now: nothing reaches into them
-                raise StateError(
-                    f"batch {self._name(min(group))} cannot be computed: its sessions go on from those open at the end "
-                    f"of batch {self._name(batch)}, which are not known, and the archive has lost rows of that; put "
-                    "them back"
-                )
-        return None
-
-    def _open_bytes(self, plan: BatchPlan, group: Collection[int]) -> int:
-        """About as much in memory as the sessions that are open before a group."""
-        if not plan.is_resumed:
-            return 0
-        found = [(stage, self._open_before(plan, stage, group)) for stage in plan.opens]
-        views = [done.views[plan.stored(plan.opens[stage]).store_name] for stage, at in found if at for done in at[1:]]
-        return sum(_KEPT_ROW_BYTES * parts.rows for parts in views)
-
-    def _note_changed(self, plan: BatchPlan, report: Report, batches: Sequence[int]) -> None:
-        """Note which keys have another value in batches that were computed."""
-        for output in plan.partials.values():
-            view = plan.stored(output).store_name
-            before, parts = self._changed.get(view, set()), [part for part in report.parts if part.stage == output]
-            found = changed_keys(self._job.directory, self._manifest, view, parts, batches)
-            self._changed[view] = None if before is None or found is None else before | found
-
-    def _occurring(self, first: int, last: int) -> set[int]:
-        """The batches from one to another in which keys occur that have another value."""
-        found: set[int] = set()
-        for view, keys in self._changed.items():
-            if keys:
-                found |= Occurrences(self._job.directory, self._manifest, view, keys).between(first, last)
-        return found
-
-    def _back(self, plan: BatchPlan) -> int:
-        """How many batches before it results of reductions are read for a batch."""
-        return max(-(-(plan.back_ms[stage] or 0) // self._job.batch_length_ms) for stage in plan.partials)
 
     def _is_plain(self, found: Found, work: Work) -> bool:
         """Whether nothing but new and late files has happened: then few batches tell what is to be done."""
@@ -675,59 +495,8 @@ class _Run:
     def _look_at_all(self) -> bool:
         """Look at all batches after those that have changed, from the next look at archives on."""
         self._looks_at_few = False
-        self._changed.clear()
+        self._following.clear()
         return False
-
-    def _kept(
-        self, plan: BatchPlan, group: Collection[int], cores: int, read: Container[int] = ()
-    ) -> list[PartialsTask]:
-        """Tasks that read what reductions and sessions have kept.
-
-        Args:
-            plan: what is computed.
-            group: the batches that are.
-            cores: so many tasks.
-            read: batches whose elements are read.
-        """
-        tasks: list[PartialsTask] = []
-        directory, manifest, length_ms = self._job.directory, self._manifest, self._job.batch_length_ms
-        for stage, output in plan.partials.items():
-            node, begins = plan.stored(output), plan.begins(stage, min(group))
-            assert begins is not None, stage
-            files: list[tuple[int | None, Location]]
-            files = [(None, path) for path in view_files(directory, node.store_name, manifest, begins - 1)]
-            if plan.is_carried and plan.is_first(stage):
-                files += self._kept_of(plan, node.store_name, begins, group, read)
-            assert isinstance(node.monoid, Partials)
-            tasks += partials_tasks(stage, files, cores, length_ms, timed=node.monoid.timed)
-        for stage, output in plan.opens.items():
-            if (before := self._open_before(plan, stage, group)) is not None:
-                view = plan.stored(output).store_name
-                files = [(None, path) for path in batch_files(directory, view, *before)]
-                tasks += partials_tasks(stage, files, cores, length_ms, timed=False)
-        return tasks
-
-    def _kept_of(
-        self, plan: BatchPlan, view: str, begins: int, group: Collection[int], read: Container[int]
-    ) -> Iterator[tuple[int, Location]]:
-        """Files of what is kept of batches that are computed, or looked back at; of others between, as few as can be.
-
-        The latter count as of the last batch there: they are in all results after it, and none of that is read.
-        """
-        directory, manifest, back = self._job.directory, self._manifest, min(group) - begins
-        needed = {n for batch in group for n in range(batch - back, batch + 1)}
-        if plan.is_nested:  # results of all batches are reduced again
-            needed.update(n for n, _ in manifest.batches.between(begins, max(group)))
-        at = begins
-        for n in sorted(needed):
-            if n - at > TIER_BATCHES:
-                yield from ((n - 1, path) for path in view_files(directory, view, manifest, n - 1, first=at))
-                at = n
-            for batch in range(at, n + 1):
-                done = manifest.batches.get(batch)
-                if done is not None and view in done.views and batch not in read:
-                    yield from ((batch, path) for path in batch_files(directory, view, batch, done))
-            at = n + 1
 
     def _everything(self, until_ms: int | None) -> None:
         """Some input is read from its source, which does not say what is new: compute all batches.
@@ -795,7 +564,7 @@ class _Run:
         self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
         if not self._accept_damage:
             self._report.blocked = sorted(self._report.damaged)
-            self._report_damage()
+            report_damage(self._report)
 
     def _add(self, report: Report, batches: Sequence[int]) -> None:
         total = self._report

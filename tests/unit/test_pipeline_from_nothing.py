@@ -196,7 +196,7 @@ def test_late_files_and_deaths_leave_what_a_run_from_nothing_makes(
     operations = model(monkeypatch, long=seed % 2 == 0)
     chance = random.Random(seed)
     monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
-    monkeypatch.setattr(running, "TIER_BATCHES", 2)
+    monkeypatch.setattr("heronpy.pipeline.kept.TIER_BATCHES", 2)
     monkeypatch.setattr(rollup, "TIER_TIERS", 2)
     monkeypatch.setattr(running, "_GROUP_BYTES", chance.choice([1, 2**30]))
     monkeypatch.setattr(running, "_CORE_BYTES", 0)

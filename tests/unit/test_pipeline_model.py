@@ -149,7 +149,7 @@ def small(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
     monkeypatch.setattr("heronpy.pipeline._history.SEGMENT_BATCHES", chance.choice([2, 5]))
     monkeypatch.setattr(manifests, "_KEPT", chance.choice([1, 3, 32]))
     monkeypatch.setattr(rollup, "TIER_BATCHES", chance.choice([2, 4]))
-    monkeypatch.setattr(running, "TIER_BATCHES", rollup.TIER_BATCHES)
+    monkeypatch.setattr("heronpy.pipeline.kept.TIER_BATCHES", rollup.TIER_BATCHES)
     monkeypatch.setattr(rollup, "TIER_TIERS", 2)
     monkeypatch.setattr(rollup, "_EMPTY", chance.choice([1, 2]))
     monkeypatch.setattr(exchange, "PART_BYTES", chance.choice([5_000, exchange.PART_BYTES]))

@@ -193,7 +193,7 @@ def test_programs_whose_archives_come_and_go_make_what_a_run_from_nothing_makes(
     for name, value in {"_GROUP_BYTES": chance.choice([1, 2**30]), "_CORE_BYTES": 0}.items():
         monkeypatch.setattr(running, name, value)
     monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
-    monkeypatch.setattr(running, "TIER_BATCHES", 2)
+    monkeypatch.setattr("heronpy.pipeline.kept.TIER_BATCHES", 2)
     world, upto = World(place), 0
     for _ in range(10):
         upto += chance.randrange(4)
