@@ -19,6 +19,7 @@ from heronpy.bench._report import machine
 from heronpy.bench._spark_input import Input, archive_at
 from heronpy.bench._spark_report import Measured, SparkReport
 from heronpy.bench.tree import watched_tree
+from heronpy.child import Child
 from heronpy.errors import ConfigError, UnavailableError
 
 KINDS = ("engine", "dataframe", "mapInArrow", "rdd")
@@ -146,7 +147,7 @@ def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
 @contextlib.contextmanager
 def started(command: list[str], errors: object) -> Iterator[subprocess.Popen[str]]:
     """A process for the duration of the block, with pipes for requests and answers."""
-    process = subprocess.Popen(
+    process = Child(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

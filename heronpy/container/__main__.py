@@ -7,11 +7,11 @@ import contextlib
 import os
 import signal
 import stat
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from heronpy.child import Child
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets, take_sockets
 from heronpy.container._ending import TRY_AGAIN, ending
@@ -162,11 +162,10 @@ def _running(state: StateManager, launch: Launch) -> str | None:
 
 def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
     command = python_module("heronpy.container.enroll", "--dir", str(launch.dir), "--container", str(container))
-    child = subprocess.Popen(command, env=child_environment(launch, "enroll", **ours, **{PARENT_ENV: str(os.getpid())}))
+    child = Child(command, env=child_environment(launch, "enroll", **ours, **{PARENT_ENV: str(os.getpid())}))
     try:
-        # Not Popen.wait(): a SIGTERM may end that while a lock is held which the one below needs. Nor one system call
-        # for all: of a SIGTERM just before it, Python runs the handler only after it.
-        while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        # Not one system call for all: of a SIGTERM just before it, Python runs the handler only after it.
+        while child.poll() is None:
             time.sleep(_ENROLL_POLL_S)
     finally:
         child.kill()

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from heronpy.child import Child
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UsageError
 
 WHEELS = ".heron-wheels"
@@ -101,7 +102,7 @@ def _pip(arguments: Sequence[str], what: str, timeout_s: float) -> None:
     command = [sys.executable, "-m", "pip", *arguments]
     command += ["--quiet", "--no-input", "--disable-pip-version-check", "--no-color"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(
+    with Child(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace", process_group=0
     ) as pip:
         try:

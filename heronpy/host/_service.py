@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from heronpy.child import Child
 from heronpy.host._environment import OWNER_ENV, SERVICE, child_environment, engine_process
 from heronpy.host._files import PidFile, open_out, read_pids
 from heronpy.host._heartbeats import heartbeat_path, prepare_heartbeat
@@ -37,7 +38,7 @@ def start_service(launch: Launch, *, owner: HostProcess | None, new_session: boo
     if path.exists() or prepare_heartbeat(path):  # one that exists may be that of a service that runs
         ours[HEARTBEAT_ENV] = str(path)
     with open_out(service_log_dir(launch) / "scheduler.out") as out:
-        return subprocess.Popen(
+        return Child(
             engine_process("heron_scheduler.service", "--dir", str(launch.dir)),
             cwd=launch.dir,
             env=child_environment(launch, SERVICE, **ours),

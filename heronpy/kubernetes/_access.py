@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from heronpy.address import join_address
+from heronpy.child import run
 from heronpy.errors import ConfigError, nearest
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -248,20 +249,18 @@ class _Plugin:
         }
         env = {e["name"]: e["value"] for e in self._spec.get("env") or []}
         try:
-            done = subprocess.run(
+            done = run(
                 [command, *map(str, self._spec.get("args") or [])],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PLUGIN_TIMEOUT_S,
+                timeout_s=_PLUGIN_TIMEOUT_S,
                 env={**os.environ, **env, "KUBERNETES_EXEC_INFO": json.dumps(request)},
-                check=True,
             )
+            done.check_returncode()
             status = json.loads(done.stdout)["status"]
         except FileNotFoundError:
             hint = str(self._spec.get("installHint") or "install it").strip().partition("\n")[0]
             raise ConfigError(f"the credential plugin {command!r} of the kubeconfig is not installed: {hint}") from None
         except subprocess.CalledProcessError as e:
-            why = e.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            why = e.stderr.strip().rpartition("\n")[2]
             raise ConfigError(f"the credential plugin {command!r} failed: {why or f'exit code {e.returncode}'}") from e
         except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired) as e:
             raise ConfigError(f"the credential plugin {command!r} gave no credential: {type(e).__name__}") from e

@@ -22,6 +22,7 @@ import heronpy
 from heronpy import errors
 from heronpy.api import exceptions
 from heronpy.api.topology import INSTANCE_ENV, OPTIONS_ENV
+from heronpy.child import Child
 from heronpy.config import check_name
 from heronpy.errors import (
     ConfigError,
@@ -214,7 +215,7 @@ def _run(target: _Target, args: list[str], directory: Path, options: str, timeou
     environment = {**os.environ, OPTIONS_ENV: options, PARENT_ENV: str(os.getpid())}
     environment.pop(INSTANCE_ENV, None)
     engine = str(Path(heronpy.__file__).resolve().parents[1])
-    child = subprocess.Popen(
+    child = Child(
         # -P: neither the working directory nor that of the script comes onto sys.path by itself.
         [sys.executable, "-P", "-c", _BOOT, engine, str(request)],
         env=environment,

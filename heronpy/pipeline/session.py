@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from heronpy.child import Child, run
 from heronpy.errors import ConfigError, HeronError, UnavailableError
 from heronpy.pipeline import pods
 from heronpy.pipeline.masters import (
@@ -205,9 +206,7 @@ def _java_version(java: str) -> int:
         text = release.read_text()
     except OSError:
         try:
-            text = subprocess.run(
-                [java, "-version"], capture_output=True, text=True, timeout=_JAVA_VERSION_S, check=False
-            ).stderr
+            text = run([java, "-version"], timeout_s=_JAVA_VERSION_S).stderr
         except (OSError, subprocess.TimeoutExpired):
             return 0
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
@@ -411,7 +410,7 @@ def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
     popen = java_gateway.Popen
 
     def recorded(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
-        started.append(popen(*args, **kwargs))
+        started.append(Child(*args, **kwargs))
         return started[-1]
 
     is_late = threading.Event()

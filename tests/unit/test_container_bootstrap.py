@@ -355,7 +355,8 @@ def test_a_container_that_is_ended_before_it_runs_leaves_no_secret(
 
 
 ENDED_WITH_A_LOCK = """
-import os, signal, subprocess, sys, threading
+import os, signal, threading
+from heronpy.child import Child
 from heronpy.container import __main__ as container
 from heronpy.container.parts import ending
 
@@ -373,12 +374,12 @@ class Lock:
     def __exit__(self, *_):
         self.release()
 
-class Popen(subprocess.Popen):
+class Locked(Child):
     def __init__(self, *args, **options):
         super().__init__(["sleep", "1000"])
         self._waitpid_lock = Lock(self._waitpid_lock)
 
-container.subprocess.Popen = Popen
+container.Child = Locked
 launch = type("Launch", (), {"dir": "", "config": None})()
 container.child_environment = lambda *_, **__: {}
 threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGTERM]).start()

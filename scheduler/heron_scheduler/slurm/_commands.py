@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heron_scheduler.slurm._remedies import remedy
+from heronpy.child import run
 from heronpy.errors import ConfigError, UnavailableError
 
 _TIMEOUT_S = 60.0
@@ -136,16 +137,7 @@ def _run(program: str, *args: str, script: str | None = None, check: bool = True
     names = {name for name in os.environ if name in _ENVIRONMENT or name == "SLURM_CONF"}
     environment = {name: os.environ[name] for name in names}
     try:
-        done = subprocess.run(
-            [program, *args],
-            input=script,
-            stdin=subprocess.DEVNULL if script is None else None,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            env=environment,
-        )
+        done = run([program, *args], timeout_s=_TIMEOUT_S, stdin=script or "", env=environment)
     except FileNotFoundError:
         raise UnavailableError(
             f"{program} is not installed on this machine: run heron where Slurm's commands are"
