@@ -28,6 +28,8 @@ _DELETED_AT_ONCE = 1000
 _TORN_S = 24 * 3600.0
 """An upload in parts takes minutes; whose is older has died."""
 _ABSENT = frozenset(("NoSuchKey", "404", "NotFound"))
+_UNNAMED = frozenset(("400", "403", "404"))
+"""The answer to HEAD has no body, so no code: it is 404 where there is no object, and where there is no bucket."""
 _TAKEN = frozenset(("PreconditionFailed", "412"))
 _CONFLICT = frozenset(("ConditionalRequestConflict", "409"))
 """Something else happened to the name meanwhile: whose it is is not known yet."""
@@ -39,6 +41,7 @@ _REMEDIES = {
     "NoCredentialsError": f"; {_CREDENTIALS}",
     "InvalidAccessKeyId": f"; {_CREDENTIALS}",
     "SignatureDoesNotMatch": f"; {_CREDENTIALS}",
+    "ExpiredToken": "; renew the credentials",
     "NoSuchBucket": "; create it, or name another",
     "AccessDenied": "; these credentials need the right to list, read, write and delete there",
 }
@@ -154,16 +157,26 @@ class S3Storage(CheckpointStorage):
                 raise
 
     def size(self, name: str) -> int:
-        with self._errors(name):
-            return int(self._client.head_object(**self._of(name))["ContentLength"])
+        return self.stat(check_storage_name(name)).size
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self.read_of(Listed(check_storage_name(name), 0, ""), offset, length)
 
     def stat(self, name: str) -> Listed:
         with self._errors(name):
-            answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name)
+            answer = self._head(name)
             return _listed(name, int(answer["ContentLength"]), answer)
+
+    def _head(self, name: str) -> Any:
+        """What is known of an object. Why it cannot be asked for is said only where a body may be: see `_UNNAMED`."""
+        where = {"Bucket": self._bucket, "Key": self._prefix + name}
+        try:
+            return self._client.head_object(**where)
+        except self._client_error as e:
+            if _code(e) not in _UNNAMED:
+                raise
+            self._client.get_object(**where)["Body"].close()
+            raise  # it is there meanwhile
 
     def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
         if length == 0:

@@ -54,6 +54,22 @@ def test_a_bucket_that_is_not_there_or_forbidden_is_said(server: S3Server, monke
     assert "swordfish" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "ask", [lambda s: s.stat("objects/a"), lambda s: s.size("objects/a"), lambda s: s.copy("objects/a", "objects/b")]
+)
+def test_an_object_is_not_taken_for_missing_where_the_bucket_is_or_is_forbidden(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, ask: Callable[[CheckpointStorage], object]
+) -> None:
+    url = server.url("vanishing")
+    with open_storage(url) as storage, pytest.raises(NotFoundError, match="objects/a"):
+        ask(storage)
+    with open_storage(url.replace("vanishing", "vanished")) as storage, pytest.raises(StateError, match="NoSuchBucket"):
+        ask(storage)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
+    with open_storage(url) as storage, pytest.raises(StateError, match="set AWS_ACCESS_KEY_ID"):
+        ask(storage)
+
+
 def test_a_server_that_is_away_is_unavailable(server: S3Server) -> None:
     with open_storage("s3://kit?endpoint=http://127.0.0.1:1&region=us-east-1") as storage:
         with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
