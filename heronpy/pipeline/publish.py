@@ -77,8 +77,13 @@ def _publish_to(launch: Launch, job: Job, run: Run | None, reconciled: Reconcile
         execution = state.get(Kind.EXECUTIONSTATE, name)
         if execution is None or _directory(name, state.get(Kind.TOPOLOGIES, name)) != str(job.directory):
             return False
-        record = look(job, time.time_ns() // 1_000_000)  # under the lock, or an older one could replace a newer one
         before = _before(state.get(Kind.PIPELINES, name))
+        try:
+            record = look(job, time.time_ns() // 1_000_000)  # under the lock, or an older one could replace a newer one
+        except HeronError:
+            if before is None or run is None or not run.error:
+                raise
+            record = before  # why the run failed: its figures say how old they are
         if before is not None:
             run, reconciled = run or before.run, reconciled or before.reconciled
         whole = msgspec.structs.replace(record, topology_id=launch.topology_id, run=run, reconciled=reconciled)

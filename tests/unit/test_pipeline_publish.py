@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tmaster_world import topology
 
@@ -100,6 +101,22 @@ def test_a_tracker_that_cannot_be_told_fails_no_run(
     state.set(Kind.TOPOLOGIES, "words", b"\xff")
     try_publish(Path("home"), job, run=RUN)
     assert capsys.readouterr().err.startswith("heron: this could not be reported to the Tracker: ")
+
+
+def test_a_run_that_failed_as_nothing_can_be_read_is_told_beside_what_was_known(
+    job: Job, state: FileStateManager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, job.directory)
+    publish(Path("home"), job, run=RUN)
+    known = told(state)
+    assert known is not None
+    (job.directory / "manifest.json").mkdir(parents=True)
+    run = failed(0.0, UnavailableError("the store does not answer"))
+    try_publish(Path("home"), job, run=run)
+    assert capsys.readouterr().err == "", "the run itself says why"
+    assert told(state) == msgspec.structs.replace(known, run=run)
+    try_publish(Path("home"), job, run=RUN)
+    assert "manifest.json cannot be read" in capsys.readouterr().err, "what a run has done is in no other line"
 
 
 def test_why_a_run_failed_is_told_in_one_bounded_line_without_secrets() -> None:
