@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -638,14 +639,14 @@ def test_a_restart_names_the_containers_that_do_not_start_again(farm: Farm, monk
     assert farm.log() == ["restart None"]
 
 
-def asked(farm: Farm, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    """Put `answer(request)` in place of the Topology Master."""
+def asked(farm: Farm, monkeypatch: pytest.MonkeyPatch, answer: Callable[[PackingPlan], None]) -> None:
+    """Put `answer(packing)` in place of the Topology Master."""
 
-    def ask(launch: Launch, method: str, request: Any = None, *, timeout_s: float = 0) -> Any:
-        return answer(request)
+    def change_plan(launch: Launch, base: PackingPlan, packing: PackingPlan, *, timeout_s: float) -> None:
+        answer(packing)
 
     ready = tmaster_pb2.StatusReply(ready=True, plan_version=7)
-    monkeypatch.setattr("heronpy.submit._update.ask", ask)
+    monkeypatch.setattr("heronpy.submit._update.change_plan", change_plan)
     monkeypatch.setattr("heronpy.submit._update.status", lambda launch: ready)
 
 
@@ -655,9 +656,9 @@ def test_an_update_starts_containers_before_the_plan_changes_and_ends_others_aft
     launch = farm.submit(farm.machine("a"))
     seen: list[list[int]] = []
 
-    def accepts(request: tmaster_pb2.UpdateRequest) -> None:
+    def accepts(packing: PackingPlan) -> None:
         seen.append(farm.containers(launch))
-        farm.packing(launch, PackingPlan.from_proto(request.packing))
+        farm.packing(launch, packing)
 
     asked(farm, monkeypatch, accepts)
     elsewhere = farm.find(farm.machine("b"))
@@ -671,7 +672,7 @@ def test_an_update_starts_containers_before_the_plan_changes_and_ends_others_aft
 def test_an_update_that_is_refused_ends_what_it_has_started(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = farm.submit(farm.machine("a"))
 
-    def refuses(request: tmaster_pb2.UpdateRequest) -> None:
+    def refuses(packing: PackingPlan) -> None:
         assert farm.containers(launch) == [0, 1, 2, 3]
         raise StateError("somebody else has changed it meanwhile")
 
@@ -686,14 +687,14 @@ def test_the_next_update_goes_on_where_one_died(farm: Farm, monkeypatch: pytest.
     launch = farm.submit(farm.machine("a"))
     for left_over in (3, 4):
         (farm.shelf / launch.topology_id / f"container-{left_over}").touch()
-    asked(farm, monkeypatch, lambda request: farm.packing(launch, PackingPlan.from_proto(request.packing)))
+    asked(farm, monkeypatch, lambda packing: farm.packing(launch, packing))
     update(plan_update(launch, {}, 3, home=farm.machine("a"), config_path=farm.conf))
     assert farm.containers(launch) == [0, 1, 2, 3]
 
 
 def test_an_update_without_room_changes_nothing(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = farm.submit(farm.machine("a"))
-    asked(farm, monkeypatch, lambda request: pytest.fail("asked though there is no room"))
+    asked(farm, monkeypatch, lambda packing: pytest.fail("asked though there is no room"))
     (farm.shelf / "refuses-3").touch()
     planned = plan_update(launch, {}, 3, home=farm.machine("a"), config_path=farm.conf)
     with pytest.raises(ConfigError, match="no room for container 3"):

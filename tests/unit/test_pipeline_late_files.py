@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 
 from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.connectors import JsonLinesSink, ListSource
+from heronpy.errors import DamagedInputError
 from heronpy.filesystem import Location
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, carrying, exchange, inputs, plan, rollup, running
 from heronpy.pipeline import manifest as manifests
@@ -492,7 +493,7 @@ def test_damage_before_a_late_file_stops_what_is_computed_from_everything(
     ]
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(running.DamagedInputError) as e:
+    with pytest.raises(DamagedInputError) as e:
         world.run()
     assert e.value.report.batches == []
     path.write_bytes(whole)

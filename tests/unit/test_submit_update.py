@@ -105,7 +105,7 @@ def test_what_an_update_waits_for_has_no_exception_from_before_it(
 
     exceptions = [("container_1_count_2", "ValueError: long ago", int(time.time() * 1000) - 60_000)]
     monkeypatch.setattr("heronpy.submit._update.status", status)
-    monkeypatch.setattr("heronpy.submit._update.ask", lambda *_, **__: None)
+    monkeypatch.setattr("heronpy.submit._update.change_plan", lambda *_, **__: None)
     with pytest.raises(UnavailableError, match="it waits for container_2_count_9; see"):
         update(planned({"count": 3}), timeout_s=0)
     exceptions.append(("container_2_count_9", "OSError: just now", int(time.time() * 1000) + 60_000))
