@@ -80,7 +80,8 @@ _NO_REASON = ("Picked up ", "Error: Could not create the Java", "Error: A fatal 
 """How lines begin that a JVM prints beside the one that says why it does not start."""
 _MAIN_FAILED = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?')
 _WORDS_MAX = 300
-_NO_ROOM = ("insufficient memory", "could not reserve", "cannot allocate")
+_NO_SPACE = "no space left"
+_NO_ROOM = ("insufficient memory", "could not reserve", "cannot allocate", _NO_SPACE)
 """What it says when the machine is the reason."""
 _OF_SETTINGS = re.compile(
     r"java\.lang\.(IllegalArgument|NumberFormat|ClassNotFound)Exception|org\.apache\.spark\.Spark\w*Exception"
@@ -250,7 +251,11 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         stderr = stack.enter_context(_Stderr())
         stack.callback(_end_jvm)
         # In words before the JVM is ended, which has them.
-        with start_named(master, conf, stderr, pods_log), _nothing_half_started(limit_s) as is_late, _in_words():
+        with (
+            start_named(master, conf, stderr, pods_log),
+            _nothing_half_started(limit_s, stderr) as is_late,
+            _in_words(),
+        ):
             try:
                 if SparkContext._gateway is None:
                     _launch_jvm(spark_conf, stderr.fd)
@@ -293,6 +298,8 @@ def start_named(
             stderr.close()
             if reason := stderr.reason():
                 cause, is_of_settings = reason, not any(words in reason.lower() for words in _NO_ROOM)
+                if _NO_SPACE in reason.lower():
+                    cause += f", in {tempfile.gettempdir()}: free some, or set TMPDIR to another directory"
         if pods_log is not None:
             cause = pods.why_ended(pods.read_log(pods_log)) or pods.api_words(cause)
         message = f"Spark does not start on {master}: {cause}"
@@ -397,13 +404,14 @@ def _cause(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
+def _nothing_half_started(limit_s: float | None, stderr: _Stderr) -> Iterator[threading.Event]:
     """End the JVM that the block starts, if the block fails, or has not ended in time: then it fails for that.
 
     It is asked to end first, for what it has made on the cluster is removed by itself alone.
 
-    Interrupted while it waits for the JVM, PySpark removes the directory in which that is to write its port. The JVM's
-    main thread fails for that, and other threads of it live for ever.
+    PySpark waits for the file in which the JVM is to write its port. If it cannot (the disk is full; or PySpark was
+    interrupted, and has removed the directory), its main thread fails, and other threads of it live for ever: so would
+    the block. By what it says in `stderr` it is ended then, too.
     """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     started: list[subprocess.Popen[bytes]] = []
@@ -424,6 +432,7 @@ def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
     if limit_s is not None:
         timer.start()
     java_gateway.Popen = recorded
+    stderr.on_failed_main = lambda: _terminate(started)
     try:
         yield is_late
     except BaseException:
@@ -432,6 +441,11 @@ def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
     finally:
         timer.cancel()
         java_gateway.Popen = popen
+
+
+def _terminate(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
 
 
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
@@ -463,6 +477,8 @@ class _Stderr:
         self._lock = threading.Lock()
         self._held: list[str] | None = []
         self._is_open = True
+        self.on_failed_main: Callable[[], object] = lambda: None
+        """Called, until `release`, when the main thread of the JVM has failed."""
         self._reader = threading.Thread(target=self._pass_on, args=(ours,), name="spark stderr", daemon=True)
         self._reader.start()
 
@@ -502,8 +518,11 @@ class _Stderr:
                 with self._lock:
                     if self._held is None:
                         _print_lines([line])
-                    elif len(self._held) < _HELD_LINES_MAX:
+                        continue
+                    if len(self._held) < _HELD_LINES_MAX:
                         self._held.append(line)
+                if _MAIN_FAILED.match(line):
+                    self.on_failed_main()
 
 
 def _print_lines(lines: Iterable[str]) -> None:

@@ -162,6 +162,26 @@ def test_a_setting_that_spark_cannot_have_is_one_line_that_names_it(
     assert not Manifest.load(tmp_path).batches
 
 
+def test_a_jvm_that_cannot_write_a_file_as_it_starts_is_ended_and_said(tmp_path: Path) -> None:
+    archive(tmp_path, rows_of(0))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", PROGRAM.format(job="job_at(Path(sys.argv[1]))", conf={}), str(tmp_path)]
+    with psutil.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            eventually_sync(lambda: check("java" in {child.name() for child in process.children()}), within_s=120)
+            (jvm,) = process.children()
+            jvm.rlimit(psutil.RLIMIT_FSIZE, (0, 0))  # as a full disk
+            _, said = process.communicate(timeout=120)
+        finally:
+            if process.poll() is None:
+                jvm.kill()
+                process.kill()
+    assert said.splitlines()[-1] == (
+        "heronpy.errors.UnavailableError: Spark does not start on local[1]: File too large"
+    )
+    assert not jvm.is_running()
+
+
 def test_a_jvm_that_is_killed_is_named_and_the_next_run_is_exact(tmp_path: Path, spark: Any) -> None:
     archive(tmp_path, rows := rows_of(0))
     marker = tmp_path.with_name("computing")
