@@ -7,11 +7,14 @@ of several types, or of a type that tables do not know (a tuple, a set, a wider 
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import glob
 import io
 import itertools
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +29,7 @@ from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.window import Window
 
 _ROWS_AT_ONCE = 16_384
+_TORN_S = 24 * 3600.0
 _EXACT_FLOAT = 2**53
 _INT64 = range(-(2**63), 2**63)
 
@@ -68,11 +72,20 @@ def export(items: Iterable[tuple[Any, Any]], path: Path) -> int:
 
 
 def _write(table: _Table, path: Path) -> None:
+    _remove_torn(path)
     try:
         with replacing(path, durable=False) as file:
             _WRITERS[path.suffix](table, file)
     except OSError as e:
         raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
+
+
+def _remove_torn(path: Path) -> None:
+    """Remove what exports to the file were writing that were killed: whose writer lives is not as old."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):  # gone, or renamed into place
+            if time.time() - left.stat().st_mtime > _TORN_S:
+                left.unlink()
 
 
 class _Table:

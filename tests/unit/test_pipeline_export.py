@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -123,6 +126,29 @@ def test_a_view_that_fails_in_the_middle_leaves_the_file_as_it_was(tmp_path: Pat
         export(broken(), path)
     assert path.read_text() == "before"
     assert [file.name for file in tmp_path.iterdir()] == ["counts.csv"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from heronpy.pipeline import export
+export._WRITERS[".csv"] = lambda table, file: os.kill(os.getpid(), signal.SIGKILL)
+export.export([("a", 1)], Path(sys.argv[1]))
+"""
+
+
+def test_what_a_killed_export_has_left_goes_with_a_later_one(tmp_path: Path) -> None:
+    out = tmp_path / "view[1].csv"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(out)]).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    export([("a", 1)], out)
+    assert {*tmp_path.iterdir()} == {left, out}, "it may be of one that still writes"
+    os.utime(left, (0, 0))
+    others = tmp_path / f".other{left.name}"
+    others.touch()
+    os.utime(others, (0, 0))
+    export([("a", 1)], out)
+    assert {*tmp_path.iterdir()} == {others, out}
 
 
 def test_a_file_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
