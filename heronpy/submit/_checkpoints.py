@@ -63,7 +63,7 @@ def checkpoints(
         UsageError: it takes none.
         StateError, UnavailableError: the state manager or the storage cannot be read.
     """
-    from heronpy.checkpoints import MANIFESTS, manifest_id, open_storage
+    from heronpy.checkpoints import MANIFESTS, manifest_id, manifest_name, open_storage
 
     if not launch.checkpoints:
         raise UsageError(
@@ -78,7 +78,8 @@ def checkpoints(
         found = []
         for id in sorted({*names, *gone})[-newest if newest else None :]:
             if id in gone:
-                found.append(StoredCheckpoint(id=id, committed=True, error="its manifest is missing"))
+                error = f"checkpoint {id} was committed and is gone: there is no {manifest_name(id)}"
+                found.append(StoredCheckpoint(id=id, committed=True, error=error))
                 continue
             if id in intact:
                 found.append(replace(intact[id], committed=id in committed))

@@ -120,7 +120,7 @@ def _read_newest(
     launch: Launch, component: str | None, read: Callable[[CheckpointStorage, Manifest], T]
 ) -> tuple[int, T]:
     """What `read` finds in the newest committed checkpoint, and its id."""
-    from heronpy.checkpoints import manifest_name, open_storage, read_manifest
+    from heronpy.checkpoints import open_storage
 
     if not launch.checkpoints:
         raise UsageError(f"topology {launch.topology} takes no checkpoints: there is no state to see")
@@ -131,7 +131,7 @@ def _read_newest(
         for _ in range(_ATTEMPTS):
             newest = _newest(statemgr, launch)
             try:
-                manifest = read_manifest(storage, manifest_name(newest))
+                manifest = _manifest_of(storage, newest)
                 if component is not None and component not in manifest.components:
                     known = ", ".join(sorted(manifest.components)) or "none"
                     raise NotFoundError(f"checkpoint {newest} has no component {component!r}; it has: {known}")
@@ -140,6 +140,15 @@ def _read_newest(
                 if _newest(statemgr, launch) == newest:
                     raise
     raise StateError(f"checkpoints of {launch.topology} are deleted faster than they can be read: try again")
+
+
+def _manifest_of(storage: CheckpointStorage, checkpoint: int) -> Manifest:
+    from heronpy.checkpoints import manifest_name, read_manifest
+
+    try:
+        return read_manifest(storage, manifest_name(checkpoint))
+    except NotFoundError as e:
+        raise CheckpointError(f"checkpoint {checkpoint} was committed and is gone: {e}") from e
 
 
 def _newest(statemgr: StateManager, launch: Launch) -> int:

@@ -107,6 +107,7 @@ def made_anew(topology: TopologyHandle) -> None:
     eventually_sync(lambda: committed(topology, before.committed + 2))
     found = topology.status().checkpoints
     assert (found.restores, found.problem) == (0, "")
+    assert "has the whole state, because the one before was lost" in found.fallback
 
 
 def kill_a_counting_task(topology: TopologyHandle) -> None:

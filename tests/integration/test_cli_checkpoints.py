@@ -139,14 +139,17 @@ def test_a_damaged_checkpoint_is_shown_as_one(tmp_path: Path, launch: Launch) ->
     assert manifest_name(3) in done.stdout
 
 
-def test_a_committed_checkpoint_that_was_deleted_is_shown_as_damaged(tmp_path: Path, launch: Launch) -> None:
-    asyncio.run(take(launch, 3, 5))
+def test_committed_checkpoints_that_were_deleted_are_said_to_be_gone(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5, 8))
     shutil.rmtree(launch.checkpoints)
-    assert [(one["id"], one["committed"], one["error"]) for one in listed(tmp_path)] == [
-        (3, True, "its manifest is missing")
-    ]
+    assert [(one["id"], one["committed"]) for one in listed(tmp_path)] == [(3, True), (5, True)]
     done = heron(tmp_path, "checkpoints", *PLACE, "--verify")
-    assert (done.returncode, "its manifest is missing" in done.stdout) == (6, True), done.stdout
+    assert done.returncode == 6
+    for id in (3, 5):
+        assert f"checkpoint {id} was committed and is gone: there is no {manifest_name(id)}" in done.stdout
+    state = heron(tmp_path, "state", "show", *PLACE)
+    assert (state.returncode, state.stdout) == (6, "")
+    assert "checkpoint 5 was committed and is gone" in state.stderr
 
 
 def test_what_is_damaged_of_a_checkpoint_is_found_if_all_is_read(tmp_path: Path, launch: Launch) -> None:

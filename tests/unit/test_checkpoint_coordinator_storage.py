@@ -116,10 +116,16 @@ def test_what_follows_a_damaged_checkpoint_while_all_run_is_whole() -> None:
     world = world_with_commits(damaged={1, 2, 3})
     cannot_follow(world, 4)
     assert {(e.checkpoint, e.whole) for e in world.take(AbortCheckpoint)} == {(4, True)}
+    fallback = world.coordinator.fallback
+    assert fallback.problem == (
+        "checkpoint 3 is lost, so the next has the whole state: the manifest of checkpoint 3 is damaged"
+    )
+    assert not fallback.lasts, "whoever waits for a checkpoint goes on waiting"
     world.commit(5)
     world.commit(6)
     assert [(e.checkpoint, e.previous) for e in world.take(WriteManifest)] == [(5, 0), (6, 5)]
-    assert (world.epoch, world.durable.committed, world.coordinator.fallback.problem) == (1, (3, 5, 6), "")
+    assert (world.epoch, world.durable.committed, fallback.problem) == (1, (3, 5, 6), "")
+    assert fallback.recent(world.now_s) == "checkpoint 5 has the whole state, because the one before was lost"
 
 
 def test_a_checkpoint_is_whole_only_if_all_say_so() -> None:

@@ -585,7 +585,7 @@ class CheckpointCoordinator:
 
     def _want_whole(self, reason: str) -> None:
         self._whole_tries += 1
-        log.error("checkpoint %d is lost, so the next has the whole state: %s", self.record.newest, reason)
+        self.fallback.lost(self.record.newest, reason)
 
     def _committed(self, record: Record, now_s: float) -> Iterable[Effect]:
         current, self._current = self._current, None
@@ -605,8 +605,10 @@ class CheckpointCoordinator:
         self._newest_began_s = checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
-        self._whole_tries = 0
         self.fallback.committed()
+        if self._whole_tries:
+            self._whole_tries = 0
+            self.fallback.made_anew(checkpoint.id, now_s)
         log.info("checkpoint %d is committed after %.1f s", checkpoint.id, took_s)
 
     def _count_failure(

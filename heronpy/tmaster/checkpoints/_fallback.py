@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 10.0
 """From one look to the next, as each reads everything."""
 RECENT_S = 600.0
-"""So long it is a reason not to be healthy that an older checkpoint was restored."""
+"""So long it is a reason not to be healthy that an older checkpoint was restored, or that the newest was lost."""
 _REFUSED_SHOWN = 2
 
 
@@ -51,7 +51,7 @@ class Fallback:
         self.logged_tasks: Mapping[str, int] = {}
         """If it is only that: the numbers of tasks with which something can be, of components with batches in logs."""
         self.used = ""
-        """What was restored instead of what, the last time."""
+        """What was restored or made instead of what, the last time."""
         self._used_s = 0.0
         self._looking = 0
         """In which epoch; 0: not now."""
@@ -60,7 +60,7 @@ class Fallback:
         self._next_s = 0.0
 
     def recent(self, now_s: float) -> str:
-        """What was restored instead of what, if that was lately."""
+        """What was restored or made instead of what, if that was lately."""
         return self.used if now_s - self._used_s < RECENT_S else ""
 
     def entered(self) -> None:
@@ -98,6 +98,16 @@ class Fallback:
     def look_again(self) -> None:
         """What was found cannot be used."""
         self._looking = 0
+
+    def lost(self, checkpoint: int, reason: str) -> None:
+        """The newest checkpoint is lost while all run."""
+        self.problem = f"checkpoint {checkpoint} is lost, so the next has the whole state: {reason}"
+        log.error("%s", self.problem)
+
+    def made_anew(self, checkpoint: int, now_s: float) -> None:
+        """The whole state is in a checkpoint again."""
+        self.used, self._used_s = f"checkpoint {checkpoint} has the whole state, because the one before was lost", now_s
+        log.warning("%s", self.used)
 
     def committed(self) -> None:
         """There is a newer checkpoint."""
