@@ -14,7 +14,7 @@ from heronpy.errors import TupleError
 from heronpy.instance._acks import Acks
 from heronpy.instance._anchors import anchored
 from heronpy.instance._batch_size import BatchSize
-from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed, Unwinding
+from heronpy.instance._core import Delegate, Deserialize, Stopped, TaskCore, TaskFailed, Unwinding
 from heronpy.instance._edges import AnchoredFan, Fan, Taken
 from heronpy.instance._emitter import Ack, BoltLoop, Process, make_emitter, observed_emit
 from heronpy.instance._holding import HoldingReports, TimeoutRenewals
@@ -173,7 +173,9 @@ class BoltTask(Task):
         """
         try:
             if batch.kind == DATA:
-                self._execute(decode_tuples(batch.body), skip)
+                serializer = batch.serializer
+                deserialize = self.core.deserializer(serializer) if serializer else self.core.deserialize
+                self._execute(decode_tuples(batch.body), skip, deserialize)
             elif batch.kind == CONTROL:
                 self._control(decode_control(batch.body))
             else:
@@ -189,7 +191,7 @@ class BoltTask(Task):
             except Exception as error:
                 self._user_error("receive_watermark()", error)
 
-    def _execute(self, tuples: Tuples, skip: int) -> None:
+    def _execute(self, tuples: Tuples, skip: int, deserialize: Deserialize) -> None:
         core = self.core
         received_ns = core.clock()
         component = core.component_of.get(tuples.src_task)
@@ -199,7 +201,7 @@ class BoltTask(Task):
         if unknown := [stream for stream in tuples.streams if stream not in declared]:
             raise MalformedBatch(f"a batch of tuples is of stream {component}:{unknown[0]}, which is not declared")
         try:
-            values, all_readable = self._deserialized(tuples)
+            values, all_readable = self._deserialized(tuples, deserialize)
             if len(values) != tuples.count:
                 raise MalformedBatch(f"a batch of {tuples.count} tuples holds {len(values)}")
         except BaseException as error:
@@ -216,9 +218,8 @@ class BoltTask(Task):
                 self._renewals.received(batch.origins)
         self._run(batch, all_readable=all_readable)
 
-    def _deserialized(self, tuples: Tuples) -> tuple[list[Any], bool]:
+    def _deserialized(self, tuples: Tuples, deserialize: Deserialize) -> tuple[list[Any], bool]:
         """The values of each tuple, and whether all of them could be read."""
-        deserialize = self.core.deserialize
         try:
             return tuples.deserialized(deserialize), True
         except BaseException as error:  # also sys.exit() in a __setstate__
@@ -289,7 +290,7 @@ class BoltTask(Task):
         if core.states is not None and not core.settings.fail_only and not isinstance(error, OUTAGES):
             core.failed = core.failed or FailedTuple.unreadable(core, component)
         what = f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized"
-        unreadable = TupleError(f"{what} by {core.settings.serializer or 'pickle'}: {said(error)}")
+        unreadable = TupleError(f"{what} by {core.settings.serializer}: {said(error)}")
         unreadable.__cause__ = error
         self._user_error("deserialize()", unreadable)
 

@@ -16,10 +16,12 @@ from heronpy.instance._alignment import CompleteSnapshot
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore
 from heronpy.instance._gateway_checkpoints import GatewayCheckpoints
+from heronpy.instance._logged import from_log
 from heronpy.instance._reading_ahead import ReadingAhead
 from heronpy.instance._restore import RestorableThread
-from heronpy.instance._saving import Saver, SnapshotStore, from_log
+from heronpy.instance._saving import Saver, SnapshotStore
 from heronpy.instance._snapshots import SnapshotReports
+from heronpy.instance._task_config import serializer_of
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import checkpoint_pb2, stmgr_pb2
 
@@ -112,7 +114,12 @@ class CheckpointedTask:
             reading_ahead.report = self._gateway.read_ahead
         self.thread = RestorableThread(make_core, channel, signal, ended, self)
         self._saver = Saver(
-            store, spawn=self._spawn, header=self._header, stored=self._gateway.stored, failed=self._gateway.failed
+            store,
+            serializer=serializer_of(plan.logical.config_of(self._component)),
+            spawn=self._spawn,
+            header=self._header,
+            stored=self._gateway.stored,
+            failed=self._gateway.failed,
         )
 
     async def run(self) -> None:
@@ -211,6 +218,11 @@ class CheckpointedTask:
     def failed(self, epoch: int, reason: str, tup: bytes, lasting: bool) -> None:
         self._in_loop(self._gateway.task_failed, epoch, self._masked(reason), tup, lasting)
 
+    def not_restored(self, epoch: int, checkpoint: int, reason: str, unreadable: bool) -> None:
+        self._report_exception(f"checkpoint {checkpoint} cannot be restored: {self._masked(reason)}")
+        damage = self._masked(reason) if unreadable else ""
+        self._in_loop(lambda: self._gateway.not_loaded(epoch, checkpoint, damage, unreadable=unreadable))
+
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         return _OfSnapshots(self, epoch)
 
@@ -279,8 +291,10 @@ class CheckpointedTask:
         log.info(
             "restore epoch %d: %d bytes of checkpoint %d read in %.2f s", epoch, found.read_bytes, checkpoint, took_s
         )
-        self._gateway.loaded(epoch, [from_log(each) for each in found.log])
-        self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside)
+        logged = [from_log(each) for each in found.log]
+        self._gateway.loaded(epoch, logged)
+        batches = [each.batch for each in logged]
+        self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside, batches)
 
     async def _read_ahead(self, checkpoint: int, index: int, tasks: int) -> ReadAhead | None:
         """What was read before a checkpoint is restored."""

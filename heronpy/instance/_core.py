@@ -29,7 +29,7 @@ from heronpy.instance._grouping import CustomGrouping
 from heronpy.instance._metrics import TaskMetrics
 from heronpy.instance._outputs import Outputs
 from heronpy.instance._serializing import Part, Rejected, Serialize, pickled, serialized
-from heronpy.instance._task_config import TaskConfig
+from heronpy.instance._task_config import PICKLE, TaskConfig
 from heronpy.loader import load_class
 from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
@@ -120,7 +120,9 @@ class TaskCore:
         """Of which checkpoints are taken; None: of none."""
         self.settings = TaskConfig.of(self.user_config, self.plan.logical.components.values())
         self.tracking = self.settings.reliability.tracks_trees
-        self.serialize, self.deserialize = self._serializer()
+        self.serialize, self.deserialize = self._serializer(self.settings.serializer)
+        self._deserializers: dict[str, Deserialize] = {}
+        """Of other serializers, whose batches are in the log of a checkpoint."""
         self.lock = threading.RLock()
         """Held by the thread that takes emitted tuples out and sends them: the task's, or one of user code."""
         self.outputs: Outputs
@@ -266,9 +268,14 @@ class TaskCore:
         self.metrics.add("__exception-count", 1)
         self.report_exception(text)
 
-    def _serializer(self) -> tuple[Serialize, Deserialize]:
-        path = self.settings.serializer
-        if not path or path == f"{PythonSerializer.__module__}.{PythonSerializer.__qualname__}":
+    def deserializer(self, path: str) -> Deserialize:
+        """What reads the values that a serializer has written; empty: the task's own."""
+        if path and path != self.settings.serializer and path not in self._deserializers:
+            self._deserializers[path] = self._serializer(path)[1]
+        return self._deserializers.get(path, self.deserialize)
+
+    def _serializer(self, path: str) -> tuple[Serialize, Deserialize]:
+        if path in (PICKLE, f"{PythonSerializer.__module__}.{PythonSerializer.__qualname__}"):
             return pickled, pickle.loads
         serializer = _make(path, IHeronSerializer)
         serializer.initialize(self.user_config)

@@ -186,19 +186,20 @@ class GatewayCheckpoints:
         if epoch == self.epoch:
             self._log = log
 
-    def not_loaded(self, epoch: int, checkpoint: int, damage: str) -> None:
+    def not_loaded(self, epoch: int, checkpoint: int, damage: str, *, unreadable: bool = False) -> None:
         """State cannot be had now. The order will come again.
 
         Args:
             epoch: In which it was to be restored.
             checkpoint: Of which it is.
             damage: Why it never can; empty: it is not known.
+            unreadable: It is the log that cannot be deserialized.
         """
         if epoch == self.epoch:
             self._loading = False
             if damage:
                 damaged = checkpoint_pb2.CheckpointDamaged(
-                    task=self._task, epoch=epoch, checkpoint=checkpoint, reason=damage
+                    task=self._task, epoch=epoch, checkpoint=checkpoint, reason=damage, unreadable=unreadable
                 )
                 self._do.report(checkpoint_pb2.InstanceReport(damaged=damaged))
 

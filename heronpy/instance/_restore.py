@@ -25,6 +25,7 @@ from heronpy.instance._bolt import BoltTask
 from heronpy.instance._channel import Command
 from heronpy.instance._checkpoint_runner import CheckpointRunner, make_checkpoint_runner
 from heronpy.instance._core import Signal, Stopped, TaskCore, TaskFailed
+from heronpy.instance._logged import UnreadableLog, UnreadableNow, check_readable
 from heronpy.instance._runner import TaskQueues, make_task
 from heronpy.instance._set_aside import OUTAGES, SetAside
 from heronpy.instance._snapshots import EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
@@ -32,7 +33,7 @@ from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import TaskThread, apply_state
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
-from heronpy.shown import said
+from heronpy.shown import message, said
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class TaskReports(Protocol):
     def restored(self, epoch: int) -> None:
         """The component has the state that this epoch begins with."""
 
+    def not_restored(self, epoch: int, checkpoint: int, reason: str, unreadable: bool) -> None:
+        """It has not, because the log cannot be deserialized: `unreadable`, or not now."""
+
     def failed(self, epoch: int, reason: str, tup: bytes, lasting: bool) -> None:
         """It runs no more: everything has to be restored.
 
@@ -78,6 +82,7 @@ class _Restore:
     epoch: int
     checkpoint: int
     set_aside: Mapping[bytes, str]
+    log: Sequence[stmgr_pb2.Batch]
 
 
 class RestorableThread(TaskThread):
@@ -125,9 +130,15 @@ class RestorableThread(TaskThread):
     # What the gateway asks for; any thread
 
     def restore(
-        self, plan: PhysicalPlan, saved: Saved, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]
+        self,
+        plan: PhysicalPlan,
+        saved: Saved,
+        epoch: int,
+        checkpoint: int,
+        set_aside: Mapping[bytes, str],
+        log: Sequence[stmgr_pb2.Batch] = (),
     ) -> None:
-        """Have the component replaced by one with the state that was saved; `restored` is the answer.
+        """Have the component replaced by one with the state that was saved; the answer is `restored` or `not_restored`.
 
         Args:
             plan: That in force.
@@ -135,8 +146,9 @@ class RestorableThread(TaskThread):
             epoch: The restore epoch.
             checkpoint: Which one it is.
             set_aside: The tuples that a bolt is not to execute, and why each has failed.
+            log: What it is to execute first.
         """
-        self._ask(lambda: self._replace_with(_Restore(plan, saved, epoch, checkpoint, set_aside)))
+        self._ask(lambda: self._replace_with(_Restore(plan, saved, epoch, checkpoint, set_aside, log)))
 
     def resume(self, epoch: int, skip: int) -> None:
         """Have a restored task run; `skip` tuples of the first batch that comes are executed already."""
@@ -247,7 +259,13 @@ class RestorableThread(TaskThread):
         raise EpochEnded
 
     def _restore(self, to: _Restore) -> None:
-        task = self._kept(to) or self._made(to)
+        try:
+            task = self._kept(to) or self._made(to)
+        except (UnreadableLog, UnreadableNow) as error:
+            unreadable = isinstance(error, UnreadableLog)
+            log.error("restore epoch %d: checkpoint %d is not restored: %s", to.epoch, to.checkpoint, error)
+            self._reports.not_restored(to.epoch, to.checkpoint, message(error), unreadable)
+            return
         self._task, self._plan, core = task, to.plan, task.core
         core.context.restore_epoch = to.epoch
         self._snapshots = Snapshots(task, self._signal, self._reports.of_snapshots(to.epoch), to.epoch)
@@ -263,6 +281,7 @@ class RestorableThread(TaskThread):
         self._retire(to.checkpoint)
         self._number_from(to.epoch)
         core = self._make(to.plan, to.saved)
+        check_readable(core, to.log)
         core.context.restore_epoch = to.epoch
         self._failed, self._tasks = False, to.plan.component_tasks[core.component.name]
         self._task = task = make_task(core)

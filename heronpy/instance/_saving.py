@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, encode_log, encode_ref
+from heronpy.checkpoints import LogHeader, ObjectRef, encode_log, encode_ref
 from heronpy.errors import HeronError, is_lasting
-from heronpy.instance._alignment import CompleteSnapshot, InputBatch
-from heronpy.instance._gateway_checkpoints import TaskBatch
-from heronpy.proto import checkpoint_pb2, stmgr_pb2
+from heronpy.instance._alignment import CompleteSnapshot
+from heronpy.instance._logged import logged
+from heronpy.proto import checkpoint_pb2
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Saver:
         self,
         store: SnapshotStore,
         *,
+        serializer: str,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         header: Callable[[int, int], LogHeader],
         stored: Callable[[int, checkpoint_pb2.SnapshotStored], None],
@@ -55,12 +56,14 @@ class Saver:
 
         Args:
             store: Where to.
+            serializer: What reads batches, as logs name it.
             spawn: Runs a coroutine as a task of its own.
             header: Of a log, given epoch and checkpoint.
             stored: Called with the epoch when all of a snapshot is stored.
             failed: Called with epoch, checkpoint, reason, and whether the next is bound to fail, if it cannot be.
         """
         self._store, self._spawn, self._header = store, spawn, header
+        self._serializer = serializer
         self._stored, self._failed = stored, failed
         self._savings: dict[int, _Saving] = {}
         self._epoch = 0
@@ -140,7 +143,8 @@ class Saver:
             state_bytes += saving.ref.size
         complete, aligned_us = await saving.complete
         if complete.log:
-            pieces, ref = encode_log(self._header(epoch, checkpoint), map(logged, complete.log))
+            batches = (logged(batch, self._serializer) for batch in complete.log)
+            pieces, ref = encode_log(self._header(epoch, checkpoint), batches)
             await self._store.save(ref.name, _each(pieces))
             refs.append(encode_ref(ref))
             state_bytes += ref.size
@@ -165,15 +169,3 @@ class Saver:
 async def _each(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
-
-
-def logged(batch: InputBatch) -> LoggedBatch:
-    """A batch as a log has it."""
-    assert isinstance(batch, TaskBatch)
-    return LoggedBatch(batch.source, batch.batch.SerializeToString(), batch.skip)
-
-
-def from_log(logged: LoggedBatch) -> TaskBatch:
-    """A batch that a log has."""
-    batch = stmgr_pb2.Batch.FromString(logged.data)
-    return TaskBatch(logged.source, batch.body, logged.skip, batch)

@@ -9,6 +9,8 @@ from typing import Any, Final
 from heronpy.config import ReliabilityMode, takes_checkpoints
 from heronpy.plan import Component
 
+PICKLE: Final = "pickle"
+"""In place of the dotted path of a serializer."""
 _WINDOWS_HOLD: Final = "topology.component.windows.hold.tuples"
 
 
@@ -31,8 +33,8 @@ class TaskConfig:
     a tuple cannot be replayed alone."""
     debug: bool = False
     """Whether every emitted tuple is logged."""
-    serializer: str = ""
-    """Dotted path of the serializer; empty: pickle."""
+    serializer: str = PICKLE
+    """Its dotted path, or `PICKLE`."""
     hooks: tuple[str, ...] = ()
     """Dotted paths of the task hooks."""
 
@@ -59,9 +61,14 @@ class TaskConfig:
             fail_only=settings.get("topology.exception.policy", "restart") == "fail"
             and reliability is not ReliabilityMode.EFFECTIVELY_ONCE,
             debug=_flag(settings.get("topology.debug", False)),
-            serializer=str(settings.get("topology.serializer.classname") or ""),
+            serializer=serializer_of(settings),
             hooks=_paths(settings.get("topology.auto.task.hooks")),
         )
+
+
+def serializer_of(settings: Mapping[str, Any]) -> str:
+    """The dotted path of what writes and reads values, or `PICKLE`."""
+    return str(settings.get("topology.serializer.classname") or PICKLE)
 
 
 def tick_interval_ns(settings: Mapping[str, Any]) -> int:

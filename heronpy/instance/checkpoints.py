@@ -22,9 +22,9 @@ from heronpy.instance._checkpoint_runner import BETWEEN_SLICES_S, make_checkpoin
 from heronpy.instance._checkpointed import CheckpointedTask
 from heronpy.instance._commit_ledger import ROOTS_MAX, CommitLedger
 from heronpy.instance._gateway_checkpoints import RESTORED, RUNNING, STARTED, GatewayCheckpoints, TaskBatch
+from heronpy.instance._logged import from_log, logged
 from heronpy.instance._reading_ahead import KEPT_S, ReadingAhead
 from heronpy.instance._restore import RestorableThread
-from heronpy.instance._saving import from_log, logged
 from heronpy.instance._snapshots import UNSAVED_BYTES_MAX, EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
 
 __all__ = [

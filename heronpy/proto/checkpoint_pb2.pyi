@@ -86,16 +86,18 @@ class RollbackRequest(_message.Message):
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., tuple: _Optional[bytes] = ..., lasting: _Optional[bool] = ...) -> None: ...
 
 class CheckpointDamaged(_message.Message):
-    __slots__ = ("task", "epoch", "checkpoint", "reason")
+    __slots__ = ("task", "epoch", "checkpoint", "reason", "unreadable")
     TASK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
     task: int
     epoch: int
     checkpoint: int
     reason: str
-    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    unreadable: bool
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., reason: _Optional[str] = ..., unreadable: _Optional[bool] = ...) -> None: ...
 
 class FramesMissing(_message.Message):
     __slots__ = ("epoch", "reason")

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Batch(_message.Message):
-    __slots__ = ("dest_task", "kind", "count", "body", "src_task", "feedback")
+    __slots__ = ("dest_task", "kind", "count", "body", "src_task", "serializer", "feedback")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DATA: _ClassVar[Batch.Kind]
@@ -28,14 +28,16 @@ class Batch(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     SRC_TASK_FIELD_NUMBER: _ClassVar[int]
+    SERIALIZER_FIELD_NUMBER: _ClassVar[int]
     FEEDBACK_FIELD_NUMBER: _ClassVar[int]
     dest_task: int
     kind: Batch.Kind
     count: int
     body: bytes
     src_task: int
+    serializer: str
     feedback: bool
-    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., src_task: _Optional[int] = ..., feedback: _Optional[bool] = ...) -> None: ...
+    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., src_task: _Optional[int] = ..., serializer: _Optional[str] = ..., feedback: _Optional[bool] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
     __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts", "streams", "stream_indexes", "part_sizes")

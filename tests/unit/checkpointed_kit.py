@@ -192,7 +192,7 @@ class ByHand:
     def load(self) -> None:
         """What was to be loaded last is there."""
         epoch, checkpoint = self.to_load.pop()
-        log = [from_log(logged(batch)) for batch in self.stored_log(checkpoint)]
+        log = [from_log(logged(batch, "pickle")) for batch in self.stored_log(checkpoint)]
         self.gateway.loaded(epoch, log)
         self.thread.restore(self.plan, self.stored.saved(checkpoint, self.task_id), epoch, checkpoint, self.set_aside)
 

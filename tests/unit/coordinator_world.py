@@ -46,6 +46,8 @@ class World:
         self.settings = CheckpointSettings(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained, **settings)
         self.damaged: set[int] = set()
         """Checkpoints that no task can restore."""
+        self.unreadable: set[int] = set()
+        """Those that are intact, and have logs that no task can read."""
         self.logged: dict[int, int] = {}
         """Those with logs, and the number of tasks of "count" that these are for."""
         self.storage_away = self.looks_are_held = False
@@ -105,8 +107,10 @@ class World:
                 self.epoch = above + 1
                 self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
             case RestoreTasks(id, epoch, _, tasks) if self.obeys:
-                if effect.checkpoint in self.damaged:
-                    self.feed(CheckpointDamaged(1, epoch, effect.checkpoint, "a wrong checksum", self.now_s))
+                if effect.checkpoint in self.damaged | self.unreadable:
+                    unreadable = effect.checkpoint in self.unreadable
+                    why = "no one can read its log" if unreadable else "a wrong checksum"
+                    self.feed(CheckpointDamaged(1, epoch, effect.checkpoint, why, self.now_s, unreadable))
                     return
                 before = dict(self.tasks), dict(self.stmgr_epochs)
                 self.stmgr_epochs[id], self.taints[id] = epoch, ""

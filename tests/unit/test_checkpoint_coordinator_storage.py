@@ -229,6 +229,35 @@ def test_a_checkpoint_that_is_intact_is_tried_again() -> None:
     assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
 
 
+def test_a_checkpoint_whose_log_cannot_be_read_is_passed_over_though_it_is_intact() -> None:
+    world = world_with_commits(damaged={2})
+    world.unreadable = {3}
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    coordinator = world.coordinator
+    assert (coordinator.phase, coordinator.restoring, world.durable.committed) == (Phase.RUNNING, 1, (1,))
+    assert coordinator.fallback.used == (
+        "checkpoint 1 is restored instead of 3: checkpoint 3: no one can read its log; 2: a wrong checksum"
+    )
+
+
+def test_if_no_log_can_be_read_nothing_runs_until_something_can_read_it() -> None:
+    world = world_with_commits(damaged={1, 2})
+    world.unreadable = {3}
+    world.restart(1)
+    world.all_report()
+    coordinator = world.coordinator
+    assert (coordinator.phase, world.epoch, world.durable.committed) == (Phase.RESTORING, 2, (1, 2, 3))
+    assert "checkpoint 3: no one can read its log" in coordinator.fallback.problem
+    assert (
+        "; bring back what can read its log, or begin without state: heron kill --force" in coordinator.fallback.problem
+    )
+    world.unreadable = set()
+    world.all_report()
+    assert (coordinator.phase, coordinator.restoring, coordinator.fallback.problem) == (Phase.RUNNING, 3, "")
+
+
 def test_a_checkpoint_with_batches_for_another_number_of_tasks_is_passed_over() -> None:
     world = world_with_commits(damaged={3})
     world.logged = {2: 7}

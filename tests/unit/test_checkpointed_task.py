@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
+from heronpy.api.serializer import MsgpackSerializer
 from heronpy.checkpoints import LoggedBatch, LogRef, ObjectRef, ReadAhead, Saved, decode_log, decode_ref
 from heronpy.config import InstanceConfig
 from heronpy.errors import UnavailableError
-from heronpy.instance.checkpoints import RESTORED, RUNNING, CheckpointedTask
+from heronpy.instance.checkpoints import RESTORED, RUNNING, CheckpointedTask, TaskBatch, logged
 from heronpy.instance.task import Signal, TaskCore, ThreadChannel
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import PhysicalPlan
@@ -37,6 +40,8 @@ class Store:
     def __init__(self, plan: PhysicalPlan, task: int) -> None:
         self.stored, self.task = Stored(plan), task
         self.logs: dict[int, LogRef] = {}
+        self.in_flight: tuple[LoggedBatch, ...] = ()
+        """What each restore finds in a log besides."""
         self.fails = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -76,7 +81,7 @@ class Store:
         if self.fails:
             self.fails -= 1
             raise UnavailableError("the storage is away")
-        log: tuple[LoggedBatch, ...] = ()
+        log = self.in_flight
         if (ref := self.logs.get(checkpoint)) is not None:
             log = decode_log(self.stored.objects[ref.name], ref, self.stored.plan.logical.id)
         return Found(self.stored.saved(checkpoint, self.task), log)
@@ -183,8 +188,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(task: int, reading_ahead: Any = None) -> AsyncIterator[Run]:
-    run = Run(plan_of(spouts=2), task, reading_ahead)
+async def running(task: int, reading_ahead: Any = None, **config: str) -> AsyncIterator[Run]:
+    run = Run(plan_of(spouts=2, **config), task, reading_ahead)
     run.task.thread.start()
     shell = asyncio.create_task(run.task.run())
     try:
@@ -338,6 +343,58 @@ async def test_an_aborted_snapshot_is_stored_no_further() -> None:
         await run.send(*markers(2))
         assert (await run.report("stored")).checkpoint == 2
         assert run.store.cancelled == 1
+
+
+MSGPACK = {"topology.serializer.classname": "heronpy.api.serializer.MsgpackSerializer"}
+
+
+def in_flight(values: list[Any], serializer: str) -> tuple[LoggedBatch, ...]:
+    pickled = batch(values)
+    return (logged(TaskBatch(1, pickled.body, 0, pickled), serializer),)
+
+
+async def test_batches_in_flight_are_read_by_the_serializer_that_has_written_them() -> None:
+    async with running(COUNT, **MSGPACK) as run:
+        run.store.in_flight = in_flight([1, 2, 2], "pickle")
+        await run.start()
+        await until(lambda: dict(run.user.counts) == {1: 1, 2: 2})
+
+
+@pytest.mark.parametrize(
+    ("serializer", "why"),
+    [
+        (MSGPACK["topology.serializer.classname"], "has written and cannot read: "),
+        ("gone.Serializer", "has written and cannot read: NotFoundError"),
+    ],
+)
+async def test_batches_in_flight_that_nothing_can_read_are_said_before_anything_runs(serializer: str, why: str) -> None:
+    async with running(COUNT, **MSGPACK) as run:
+        run.store.in_flight = in_flight([1, 2, 2], serializer)
+        await run.order(restore=checkpoint_pb2.RestoreTasks(epoch=1, checkpoint=0, tasks=[COUNT]))
+        damaged = await run.report("damaged")
+        assert (damaged.checkpoint, damaged.epoch, damaged.unreadable) == (0, 1, True)
+        assert (
+            f"component 'count' had tuples of component 'numbers' in flight, which {serializer} {why}" in damaged.reason
+        )
+        assert damaged.reason in run.reported[0]
+        run.store.in_flight = ()
+        await run.start(0, epoch=2)
+
+
+async def test_batches_in_flight_that_cannot_be_read_just_now_are_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(COUNT, **MSGPACK) as run:
+        run.store.in_flight = in_flight([1, 2, 2], MSGPACK["topology.serializer.classname"])
+
+        def away(self: MsgpackSerializer, data: bytes) -> Any:
+            raise ConnectionError("the registry of schemas is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MsgpackSerializer, "deserialize", away)
+            await run.order(restore=checkpoint_pb2.RestoreTasks(epoch=1, checkpoint=0, tasks=[COUNT]))
+            await until(lambda: any("the registry of schemas is away" in each for each in run.reported))
+        assert not any(report.HasField("damaged") for report in run.waiting)
+        await run.order(restore=checkpoint_pb2.RestoreTasks(epoch=1, checkpoint=0, tasks=[COUNT]))
+        assert (await run.report("damaged")).unreadable
 
 
 async def test_a_restore_that_cannot_be_loaded_is_tried_again_when_it_is_ordered_again() -> None:

@@ -180,6 +180,8 @@ class CheckpointDamaged(Struct, frozen=True):
     checkpoint: int
     reason: str
     now_s: float
+    unreadable: bool = False
+    """What is stored is intact, but batches in its log cannot be deserialized: only an older one can be restored."""
 
 
 class IntactFound(Struct, frozen=True):

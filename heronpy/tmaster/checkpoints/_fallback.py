@@ -11,6 +11,9 @@ too; if there is no other, it waits for an update back to those numbers of tasks
 
 If none is intact, the record stays as it is and nothing runs, unless that is allowed: storage that is put right is
 found by the next look. A storage that does not answer says nothing about a checkpoint.
+
+A checkpoint may be intact and have batches in its log that nobody can deserialize any more. With an older one their
+senders send them again.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ class Fallback:
         self._looking = 0
         """In which epoch; 0: not now."""
         self._asked: tuple[int, ...] = ()
-        """About which checkpoints."""
+        """With which checkpoints in the record."""
+        self._unreadable = ""
+        """Why the newest of them cannot be restored, though it is intact."""
         self._next_s = 0.0
 
     def recent(self, now_s: float) -> str:
@@ -79,7 +84,12 @@ class Fallback:
             self.problem = f"what the topology was submitted from cannot be restored: {event.reason}"
             self.lasts = True
             return []
-        return self._look(event, f"task {event.task}: {event.reason}", record, tasks)
+        found = self._look(event, f"task {event.task}: {event.reason}", record, tasks)
+        if found and event.unreadable:
+            self._unreadable = f"checkpoint {event.checkpoint}: {event.reason}"
+            older = tuple(id for id in record.committed if id < event.checkpoint)
+            return [FindIntact(event.epoch, older, tasks)]
+        return found
 
     def not_followed(self, event: ManifestFailed, record: Record, tasks: Mapping[str, int]) -> list[FindIntact]:
         """No checkpoint can be made that follows the newest. The arguments are as in `damaged`."""
@@ -92,7 +102,7 @@ class Fallback:
         if not record.committed or self._looking == epoch or now_s < self._next_s:
             return []
         log.error("checkpoint %d may be damaged: %s", record.newest, reason)
-        self._looking, self._asked = epoch, record.committed
+        self._looking, self._asked, self._unreadable = epoch, record.committed, ""
         return [FindIntact(epoch, record.committed, tasks)]
 
     def look_again(self) -> None:
@@ -125,9 +135,10 @@ class Fallback:
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
         if stale:
             return None  # there is a newer one by now, or this one was restored
-        log.error("checkpoints that cannot be restored: %s", "; ".join(event.refused))
-        more = len(event.refused) - _REFUSED_SHOWN
-        why = "; ".join([*event.refused[:_REFUSED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+        refused = [self._unreadable, *event.refused] if self._unreadable else event.refused
+        log.error("checkpoints that cannot be restored: %s", "; ".join(refused))
+        more = len(refused) - _REFUSED_SHOWN
+        why = "; ".join([*refused[:_REFUSED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
         if event.checkpoint == record.newest:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
             return None
@@ -139,7 +150,8 @@ class Fallback:
             return None
         if event.checkpoint == INITIAL and (running or not self._allow_empty):
             what = "none can be taken" if running else "the topology does not begin without state"
-            way_out = "put its storage right, or begin without state: heron kill --force, then heron submit"
+            mended = "bring back what can read its log" if self._unreadable else "put its storage right"
+            way_out = f"{mended}, or begin without state: heron kill --force, then heron submit"
             self.problem = f"no checkpoint can be restored, and {what}: {why}; {way_out}"
             self.lasts = True
             log.error("%s", self.problem)

@@ -92,6 +92,6 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
             return RollbackRequested(r.task, r.epoch, r.reason, now_s, r.tuple, r.lasting)
         case "damaged":
             d = report.damaged
-            return CheckpointDamaged(d.task, d.epoch, d.checkpoint, d.reason, now_s)
+            return CheckpointDamaged(d.task, d.epoch, d.checkpoint, d.reason, now_s, d.unreadable)
         case _:
             return None
