@@ -6,13 +6,17 @@ So whoever makes something in such a directory makes the directory again if it i
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-_ATTEMPTS_MAX = 20
+_ATTEMPTS_MAX = 100
 """Each is thwarted by another removal in the microseconds between two system calls; all are by what is missing."""
+_PAUSE_MAX_S = 0.001
+"""Random, so that two who make and remove the same do not go on in step."""
 
 
 def remove_empty(directories: Iterable[Path]) -> None:
@@ -33,4 +37,5 @@ def outrace_removal(make: Callable[[], T]) -> T:
         # The latter from `mkdir(exist_ok=True)`, where what was there is gone when it looks what that is.
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             return make()
+        time.sleep(_PAUSE_MAX_S * random.random())
     return make()
