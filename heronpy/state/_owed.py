@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from heronpy.checkpoints import DELETED, ObjectWriter, encoded
-from heronpy.errors import CheckpointError
+from heronpy.errors import CheckpointError, TupleError
 from heronpy.shown import said, shown
 from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
@@ -146,12 +146,15 @@ class Owed:
         now_s = clock()
         while more and self._failure is None:
             began_s = now_s
-            more = (
-                self._write_one_by_one(deadline_s, clock)
-                or self._write_run()
-                or self._write_cold()
-                or self._write_tombstones()
-            )
+            try:
+                more = (
+                    self._write_one_by_one(deadline_s, clock)
+                    or self._write_run()
+                    or self._write_cold()
+                    or self._write_tombstones()
+                )
+            except (KeyError, TupleError) as e:
+                self._fail_key(e)
             now_s = clock()
             if now_s + (now_s - began_s) >= deadline_s:
                 break
@@ -186,7 +189,7 @@ class Owed:
         else:
             written = self._add_ordered(keys, values)
         if not written:
-            self._one_by_one = zip(keys, self._target.groups(keys), strict=True)
+            self._one_by_one = zip(keys, self._groups(keys), strict=True)
             self._plain_keys = _plain_keys(keys) and all(map(_plain, keys))
         return True
 
@@ -266,9 +269,20 @@ class Owed:
             return False
         values = tuple(repeat(DELETED, len(keys)))
         if not (_plain_keys(keys) and self._add_run(keys, values)):
-            for key, group in zip(keys, self._target.groups(keys), strict=True):
+            for key, group in zip(keys, self._groups(keys), strict=True):
                 self._write_row(key, DELETED, group)
         return True
+
+    def _groups(self, keys: Sequence[Any]) -> Sequence[int]:
+        """Their key groups, which are the task's.
+
+        Raises:
+            KeyError: one is not, so it is not the key any more that was checked when it came.
+        """
+        groups, own = self._target.groups(keys), self._target.place.own
+        if groups and not (own.start <= min(groups) and max(groups) < own.stop):
+            raise KeyError(next(key for key, group in zip(keys, groups, strict=True) if group not in own))
+        return groups
 
     def _write_row(self, key: Any, value: Any, group: int) -> None:
         if self._failure is not None:
@@ -293,6 +307,15 @@ class Owed:
         self._failure = CheckpointError(
             f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
             f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {said(error)}"
+        )
+
+    def _fail_key(self, error: KeyError | TupleError) -> None:
+        """A key is not found where it is, or is none any more: its owner has changed it."""
+        target, key = self._target, error.args[0] if isinstance(error, KeyError) else None
+        what = "a key" if isinstance(error, TupleError) else f"key {shown(key)}"
+        self._failure = CheckpointError(
+            f"component {target.place.component!r}, state {target.schema.name!r}: {what} has been changed since it was "
+            "entered, so what is stored under it cannot be found: use keys that do not change"
         )
 
     def _read_back(self, value: Any, data: Any) -> None:

@@ -12,7 +12,9 @@ from msgspec.msgpack import Ext
 
 from heronpy.checkpoints import DELETED, Block, MergedBlock, SavedState
 from heronpy.errors import CheckpointError
+from heronpy.hashing import encode_key
 from heronpy.shown import said, shown
+from heronpy.state._key_bytes import key_bytes
 from heronpy.state._other_kinds import TaskState
 from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema
@@ -97,15 +99,33 @@ def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any
         for at, (key, value) in enumerate(zip(block.keys, entries.values, strict=True)):
             if at in entries.originals:
                 data.pop(key, None)  # else the old key would stay, which is equal and may be of another type
-                key = pickle.loads(entries.originals[at])
+                stored, key = key, pickle.loads(entries.originals[at])
+                if key_bytes(key) != encode_key(stored):
+                    raise _changed(schema, place, key)
             if type(value) is not Ext:
                 data[key] = value if migrated is None else migrated(value)
             elif value == DELETED:
                 data.pop(key, None)
             else:
                 data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
+    except _ChangedKeyError:
+        raise
     except BaseException as e:  # what unpickling and the user's migrate raise
         raise _undecodable(schema, place, key, e) from e
+
+
+class _ChangedKeyError(CheckpointError):
+    """A key is not the one any more that it was when it was saved."""
+
+
+def _changed(schema: Schema, place: Place, key: Any) -> CheckpointError:
+    """Tuples with this key go by what it is now, maybe to another task, and would not find what is stored."""
+    where = f"component {place.component!r}, state {schema.name!r}"
+    of_class = f"{type(key).__module__}.{type(key).__qualname__}"
+    return _ChangedKeyError(
+        f"{where}: key {shown(key)} is another one than when it was saved, as {of_class} compares other fields now, or "
+        "has another __stable_key__(): let it compare what it did (a new field of a dataclass can have compare=False)"
+    )
 
 
 def _undecodable(schema: Schema, place: Place, key: Any, error: BaseException) -> CheckpointError:

@@ -368,3 +368,65 @@ def test_split_and_merge_are_tried_with_a_copy() -> None:
     component.declared[0].value = [1, 2, 3]
     component.checkpoint()
     assert component.declared[0].value == [1, 2, 3]
+
+
+@dataclass(unsafe_hash=True)
+class Changing:
+    """A key that can be changed, and so should not be one."""
+
+    number: int
+
+
+class OfOtherCode:
+    """A key that newer code compares in another way."""
+
+    version = 1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __stable_key__(self) -> tuple[str, int]:
+        return self.name, self.version
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OfOtherCode) and self.__stable_key__() == other.__stable_key__()
+
+    def __hash__(self) -> int:
+        return hash(self.__stable_key__())
+
+
+@pytest.mark.parametrize("base", [True, False])
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_key_that_was_changed_after_it_was_entered_fails_the_checkpoint_by_name(base: bool, owner: int) -> None:
+    place = Place("words-1", "count", 0, 2)
+    states = TaskStates(place)
+    state = states.keyed_state("counts", default=0)
+    own = [n for n in range(100) if place.group_of(Changing(n)) in place.own]
+    keys = [Changing(n) for n in own]
+    for key in keys:
+        state[key] += 1
+    if not base:
+        written(states, 1)
+        states.commit(1)
+        state[keys[0]] += 1
+    keys[0].number = next(n for n in range(100, 200) if (place.group_of(Changing(n)) in place.own) is (owner == 0))
+    states.begin(2, 0)
+    with pytest.raises(CheckpointError, match=r"'count', state 'counts': key Changing\(number=\d+\) has been changed"):
+        write_all(states)
+    states.abort(2)
+    assert state[keys[1]] == 1, "what is there goes on"
+
+
+def test_a_key_that_is_another_one_for_newer_code_is_refused_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    component = Component(lambda states: states.keyed_state("counts", default=0))
+    for name in WORDS:
+        component.declared[0][OfOtherCode(name)] = 1
+    component.begin()
+    while component.writing:
+        component.write(1 << 30)
+    component.commit()
+    component.restart(1)
+    assert component.declared[0][OfOtherCode(WORDS[0])] == 1
+    monkeypatch.setattr(OfOtherCode, "version", 2)
+    with pytest.raises(CheckpointError, match=r"is another one than when it was saved, as .*OfOtherCode compares"):
+        component.restart(1)
