@@ -108,21 +108,17 @@ def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any
                 data.pop(key, None)
             else:
                 data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
-    except _ChangedKeyError:
+    except CheckpointError:
         raise
     except BaseException as e:  # what unpickling and the user's migrate raise
         raise _undecodable(schema, place, key, e) from e
-
-
-class _ChangedKeyError(CheckpointError):
-    """A key is not the one any more that it was when it was saved."""
 
 
 def _changed(schema: Schema, place: Place, key: Any) -> CheckpointError:
     """Tuples with this key go by what it is now, maybe to another task, and would not find what is stored."""
     where = f"component {place.component!r}, state {schema.name!r}"
     of_class = f"{type(key).__module__}.{type(key).__qualname__}"
-    return _ChangedKeyError(
+    return CheckpointError(
         f"{where}: key {shown(key)} is another one than when it was saved, as {of_class} compares other fields now, or "
         "has another __stable_key__(): let it compare what it did (a new field of a dataclass can have compare=False)"
     )

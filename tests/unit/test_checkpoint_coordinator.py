@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import coordinator_world
 import pytest
 from coordinator_world import COMPONENTS, TASKS, TIMEOUT_S, World
@@ -302,6 +304,27 @@ def test_what_was_aborted_is_discarded_when_the_next_one_has_begun(world: World)
     assert world.take(DiscardCheckpoints) == [], "the record does not say yet that it is aborted"
     world.pass_time()
     assert world.take(DiscardCheckpoints) == [DiscardCheckpoints((1,), before=3)]
+
+
+def test_what_always_fails_and_is_no_tuple_is_rolled_back_more_and_more_rarely(world: World) -> None:
+    rolled_back_s = []
+    while len(rolled_back_s) < 9:
+        before = world.epoch
+        world.feed(RollbackRequested(3, world.epoch, "post_save() raised", world.now_s))
+        world.all_report()
+        if world.epoch > before:
+            rolled_back_s.append(world.now_s)
+        world.now_s += 0.5
+    between_s = [later - earlier for earlier, later in itertools.pairwise(rolled_back_s)]
+    assert between_s == [0.5, 0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+    world.feed(RollbackRequested(3, world.epoch, "ValueError", world.now_s, b"a tuple"))
+    world.all_report()
+    assert world.epoch == 11, "tuples are set aside in the end"
+    world.commit(1)
+    for epoch in (12, 13, 14):
+        world.feed(RollbackRequested(3, world.epoch, "post_save() raised", world.now_s))
+        world.all_report()
+        assert world.epoch == epoch, "a commit is progress"
 
 
 # Tuples that always fail

@@ -83,6 +83,11 @@ from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+_PROMPT_ROLLBACKS = 3
+"""So many rollbacks without a commit in between, of which no tuple is the reason, are made at once. Then each waits
+twice as long as the one before, as each reads all state and writes to the state manager ..."""
+_ROLLBACK_DELAY_MAX_S = 10.0
+"""... up to this."""
 _WHOLE_TRIES = 3
 """So many whole checkpoints may fail because something is damaged. Then an older one is looked for."""
 _FIRST_EPOCH = 1
@@ -155,6 +160,10 @@ class CheckpointCoordinator:
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
         self._whole_tries = 0
         """How often a whole checkpoint was wanted, because none can follow the newest; 0: one can, as it seems."""
+        self._rollbacks = 0
+        """How often user code has asked for a restore, and no tuple was the reason, since the last commit."""
+        self._rollbacks_from_s = 0.0
+        """When it is granted the next one."""
         self._poison = Poison()
         self._loss = ""
         """Why the last epoch that this Topology Master has ended was over."""
@@ -275,6 +284,8 @@ class CheckpointCoordinator:
             case StmgrDisconnected():
                 return self._disconnected(event)
             case RollbackRequested():
+                if not event.tuple and event.now_s < self._rollbacks_from_s:
+                    return ()  # it is repeated
                 if event.epoch == self.epoch:
                     if not self.suspended:  # else the code is to blame, and the old one executes the tuple
                         self._poison.rolled_back(event)
@@ -282,6 +293,8 @@ class CheckpointCoordinator:
                 lost = [*self._checked(event.now_s)]
                 if lost and event.lasting:
                     self.counts.meet_again(self._loss)
+                if lost and not event.tuple and not self.suspended:
+                    self._delay_rollbacks(event.now_s)
                 return lost
             case CheckpointDamaged():
                 wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
@@ -344,6 +357,13 @@ class CheckpointCoordinator:
         if self._may_begin and now_s >= self._due_s:
             return self._begin(now_s)
         return ()
+
+    def _delay_rollbacks(self, now_s: float) -> None:
+        """Whatever fails is no tuple that is set aside in the end, so it may fail for ever."""
+        self._rollbacks += 1
+        if self._rollbacks > _PROMPT_ROLLBACKS:
+            delay_s = RETRY_S * 2.0 ** (self._rollbacks - _PROMPT_ROLLBACKS - 1)
+            self._rollbacks_from_s = now_s + min(delay_s, _ROLLBACK_DELAY_MAX_S)
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
@@ -605,6 +625,7 @@ class CheckpointCoordinator:
         self._newest_began_s = checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
+        self._rollbacks, self._rollbacks_from_s = 0, 0.0
         self.fallback.committed()
         if self._whole_tries:
             self._whole_tries = 0
