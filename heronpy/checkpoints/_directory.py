@@ -122,7 +122,7 @@ class DirectoryStorage(CheckpointStorage):
     def _writing(self, name: str) -> Iterator[None]:
         try:
             yield
-        except ABSENT as e:
+        except (*ABSENT, FileExistsError) as e:
             other = _not_a_directory(self.directory)
             why = f"{self.directory} cannot be made" if other is None else f"{other} is not a directory"
             raise StateError(f"{why}: nothing can be stored in {self.directory}") from e
@@ -147,7 +147,7 @@ class DirectoryStorage(CheckpointStorage):
 
 def _not_a_directory(path: Path) -> Path | None:
     """What is in the way of a directory; None: nothing."""
-    nearest = next((one for one in (path, *path.parents) if one.exists()), None)
+    nearest = next((one for one in (path, *path.parents) if os.path.lexists(one)), None)
     return nearest if nearest is not None and not nearest.is_dir() else None
 
 

@@ -39,7 +39,12 @@ def test_other_urls_are_refused(url: str) -> None:
 
 def test_a_place_where_nothing_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for directory, why in ((Path("/proc/nowhere"), "cannot be made"), (tmp_path / "file/below", "is not a directory")):
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    for directory, why in (
+        (Path("/proc/nowhere"), "cannot be made"),
+        (tmp_path / "file/below", "is not a directory"),
+        (tmp_path / "dangling", "is not a directory"),
+    ):
         storage = DirectoryStorage(directory)
         with pytest.raises(StateError, match=f"{why}: nothing can be stored in {directory}"):
             storage.create("manifests/1.json", b"mine")
