@@ -87,8 +87,10 @@ def test_a_lost_object_is_noticed_although_nothing_changes_any_more(tmp_path: Pa
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(program).wait_running()
         eventually_sync(lambda: check_exact(tmp_path, RATE))
-        (objects,) = (cluster.home / "checkpoints").rglob("objects")
-        next(each for each in objects.rglob("*count*/*.base")).unlink()
+        before = topology.status().checkpoints.committed
+        eventually_sync(lambda: committed(topology, before + 2))  # the second has begun when all was counted
+        bases = (cluster.home / "checkpoints").rglob("objects/*count*/*.base")
+        max(bases, key=lambda path: path.name).unlink()  # of the newest checkpoint that has one, so all later need it
         made_anew(topology)
         for results in tmp_path.glob("counts-*.json"):
             results.unlink()
