@@ -151,8 +151,7 @@ def ensure_service(launch: Launch) -> None:
     try:
         launch_service(launch)
     except UnavailableError:
-        location = _location(launch)
-        if location is None or not _answers(launch, location):
+        if not _another_answers(launch):
             raise
 
 
@@ -317,6 +316,19 @@ def _wait_for_answer(launch: Launch, child: subprocess.Popen[bytes]) -> str:
             return ""
         time.sleep(_POLL_S)
     return f"does not answer after {START_TIMEOUT_S:.0f} s"
+
+
+def _another_answers(launch: Launch) -> bool:
+    """Whether somebody else's service does, once it has said where; it is waited for as long as it lives."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        location, record = _location(launch), service_record(launch)
+        if location is not None and _answers(launch, location):
+            return True
+        if record is None or record.ended:
+            return False
+        time.sleep(_POLL_S)
+    return False
 
 
 def _wait_for_end(service: HostProcess | None) -> None:

@@ -8,9 +8,9 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,7 +19,7 @@ from heron_scheduler._certificates import issue_missing, keep_renewed
 from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
-from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, write_pid
+from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, service_record, write_pid
 from heronpy.plan import PackingPlan
 from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
@@ -33,6 +33,9 @@ TICK_S = 0.25
 """How soon the death of an executor is noticed."""
 RETRY_S = 5.0
 """How soon what has failed of an update is tried again."""
+_RECORD_TIMEOUT_S = 10.0
+"""Until another service that begins has recorded itself, or one that was killed has ended."""
+_POLL_S = 0.05
 OPERATORS = frozenset({CLI, TRACKER, container_identity(0)})
 """Whose calls it answers: not those of containers that run user code."""
 
@@ -73,7 +76,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             NotFoundError: the topology has no packing plan, or was killed.
         """
         directory = DirectoryWatch(self._launch.dir)
-        with self._only_one():
+        async with self._only_one():
             launch = self._launch
             security = launch.security("scheduler")
             listener = listen(
@@ -243,16 +246,27 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             statemgr.set(Kind.SCHEDULERS, topology, location.SerializeToString())
         return plan, following
 
-    @contextlib.contextmanager
-    def _only_one(self) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _only_one(self) -> AsyncIterator[None]:
+        deadline = time.monotonic() + _RECORD_TIMEOUT_S
         with (self._launch.dir / "scheduler.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyExistsError(f"topology {self._launch.topology} has a scheduler service already") from None
+            while not _locked(lock):
+                # One that has not said so begins, or ends: who has started this one asks that record who to wait for.
+                record = service_record(self._launch)
+                if (record is not None and not record.ended) or time.monotonic() > deadline:
+                    raise AlreadyExistsError(f"topology {self._launch.topology} has a scheduler service already")
+                await asyncio.sleep(_POLL_S)
             if is_killed(self._launch.dir):
                 raise NotFoundError(f"topology {self._launch.topology} was killed")
             me = HostProcess.of(os.getpid())
             assert me is not None
             write_pid(self._launch.dir, SERVICE, me)
             yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

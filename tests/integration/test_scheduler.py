@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc.aio
 import heron_scheduler
@@ -151,6 +154,25 @@ def test_a_restart_of_all_replaces_every_container_and_revives_a_dead_service(ru
     after = running.executors(0, 1, 2)
     assert not set(before.values()) & set(after.values())
     assert running.service().alive
+
+
+def test_a_service_waits_for_another_that_has_not_said_whether_it_begins_or_ends(running: Topology) -> None:
+    running.executors(0, 1, 2)[0].send(signal.SIGSTOP)  # it would start the service again
+    service = running.service()
+    service.send(signal.SIGKILL)
+    eventually_sync(lambda: equal(service.alive, False))
+    with (running.launch.dir / "scheduler.lock").open("w") as lock, ThreadPoolExecutor() as threads:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ensured = threads.submit(heron_scheduler.ensure_service, running.launch)
+        following = running.service()
+        eventually_sync(lambda: is_open(Path(lock.name), following))
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        ensured.result()
+    assert running.service() == following
+
+
+def is_open(path: Path, process: HostProcess) -> None:
+    assert any(link.resolve() == path.resolve() for link in Path(f"/proc/{process.pid}/fd").iterdir())
 
 
 def test_a_restart_of_an_unknown_container_is_refused(running: Topology) -> None:
