@@ -95,7 +95,7 @@ def test_nobody_parses_nodes_elsewhere() -> None:
         "heronpy/statemgr/records.py",
         "heronpy/statemgr/_base.py",  # container_record
         "heronpy/tmaster/_leadership.py",  # what it has written itself
-        "heronpy/tmaster/checkpoints/_coordinator.py",  # `_record_of` says what a damaged one means
+        "heronpy/tmaster/checkpoints/_record.py",  # `record_of` says what a damaged one means
         "tracker/heron_tracker/_topology.py",  # a Tracker bounds what it reads first, and lists what is wrong
     }
     found = {

@@ -3,7 +3,7 @@
 `CheckpointCoordinator` is fed with events and says what is to be done; see `_coordinator` for how it goes.
 """
 
-from heronpy.tmaster.checkpoints._coordinator import CheckpointCoordinator, Phase, is_newer
+from heronpy.tmaster.checkpoints._coordinator import CheckpointCoordinator, Phase
 from heronpy.tmaster.checkpoints._counts import BegunRestore, CheckpointCounts, CheckpointSize, EndedCheckpoint
 from heronpy.tmaster.checkpoints._events import (
     INITIAL,
@@ -42,7 +42,7 @@ from heronpy.tmaster.checkpoints._events import (
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._messages import instance_reported, order_of, stmgr_reported
 from heronpy.tmaster.checkpoints._poison import Poisoned
-from heronpy.tmaster.checkpoints._record import Record, Undivided
+from heronpy.tmaster.checkpoints._record import Record, Undivided, is_newer
 from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 __all__ = [

@@ -35,10 +35,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
-from heronpy.errors import StateError
-from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
 from heronpy.tmaster.checkpoints._counts import SIZE_UNKNOWN, CheckpointCounts, CheckpointSize
@@ -76,18 +72,14 @@ from heronpy.tmaster.checkpoints._events import (
 )
 from heronpy.tmaster.checkpoints._fallback import Fallback
 from heronpy.tmaster.checkpoints._members import Members
+from heronpy.tmaster.checkpoints._pace import Pace
 from heronpy.tmaster.checkpoints._poison import Poison
-from heronpy.tmaster.checkpoints._record import Record, Undivided
+from heronpy.tmaster.checkpoints._record import Record, Undivided, record_of
 from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-_PROMPT_ROLLBACKS = 3
-"""So many rollbacks without a commit in between, of which no tuple is the reason, are made at once. Then each waits
-twice as long as the one before, as each reads all state and writes to the state manager ..."""
-_ROLLBACK_DELAY_MAX_S = 10.0
-"""... up to this."""
 _WHOLE_TRIES = 3
 """So many whole checkpoints may fail because something is damaged. Then an older one is looked for."""
 _FIRST_EPOCH = 1
@@ -160,11 +152,8 @@ class CheckpointCoordinator:
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
         self._whole_tries = 0
         """How often a whole checkpoint was wanted, because none can follow the newest; 0: one can, as it seems."""
-        self._rollbacks = 0
-        """How often user code has asked for a restore, and no tuple was the reason, since the last commit."""
-        self._rollbacks_from_s = 0.0
-        """When it is granted the next one."""
         self._poison = Poison()
+        self._pace = Pace()
         self._loss = ""
         """Why the last epoch that this Topology Master has ended was over."""
         self._settings = settings
@@ -284,18 +273,7 @@ class CheckpointCoordinator:
             case StmgrDisconnected():
                 return self._disconnected(event)
             case RollbackRequested():
-                if not event.tuple and event.now_s < self._rollbacks_from_s:
-                    return ()  # it is repeated
-                if event.epoch == self.epoch:
-                    if not self.suspended:  # else the code is to blame, and the old one executes the tuple
-                        self._poison.rolled_back(event)
-                    self._members.reject(f"task {event.task}: {event.reason}")
-                lost = [*self._checked(event.now_s)]
-                if lost and event.lasting:
-                    self.counts.meet_again(self._loss)
-                if lost and not event.tuple and not self.suspended:
-                    self._delay_rollbacks(event.now_s)
-                return lost
+                return self._rollback_requested(event)
             case CheckpointDamaged():
                 wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
                 damaged = wanted and self.phase is Phase.RESTORING and not self._falls_back
@@ -305,25 +283,11 @@ class CheckpointCoordinator:
             case TaskSnapshotted():
                 return self._snapshotted(event)
             case TaskSnapshotFailed():
-                if self._is_current(event) and event.task in self.missing:
-                    aborted = [*self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)]
-                    if event.lasting:
-                        self.counts.meet_again(self.counts.last_failure)
-                    return aborted
-                return ()
+                return self._snapshot_failed(event)
             case ManifestWritten():
                 return self._manifest_written(event)
             case ManifestFailed():
-                if not self._is_current(event):
-                    return ()
-                if event.damage and self.record.newest:
-                    self._want_whole(event.reason)
-                aborted = [*self._abort(Failure.STORAGE, event.reason, event.now_s)]
-                if 0 < self._whole_tries <= _WHOLE_TRIES:
-                    return aborted
-                if event.lasting:
-                    self.counts.meet_again(self.counts.last_failure)
-                return [*aborted, *self.fallback.not_followed(event, self.record, self._logged_for)]
+                return self._manifest_failed(event)
             case CheckpointLost():
                 return self._newest_lost(event)
             case NodesRead():
@@ -358,13 +322,6 @@ class CheckpointCoordinator:
             return self._begin(now_s)
         return ()
 
-    def _delay_rollbacks(self, now_s: float) -> None:
-        """Whatever fails is no tuple that is set aside in the end, so it may fail for ever."""
-        self._rollbacks += 1
-        if self._rollbacks > _PROMPT_ROLLBACKS:
-            delay_s = RETRY_S * 2.0 ** (self._rollbacks - _PROMPT_ROLLBACKS - 1)
-            self._rollbacks_from_s = now_s + min(delay_s, _ROLLBACK_DELAY_MAX_S)
-
     # -- epochs --------------------------------------------------------------------------------------------------------
 
     def _fence_changed(self, event: FenceChanged) -> Iterable[Effect]:
@@ -385,7 +342,7 @@ class CheckpointCoordinator:
             return ()
         self._reading = False
         value = event.values[Kind.STATEFULCHECKPOINTS]
-        found = _record_of(value, self.record)
+        found = record_of(value, self.record)
         lost_or_damaged = found is self.record and found.last_id > 0
         effects: list[Effect] = []
         current, self._current = self._current, None
@@ -510,6 +467,20 @@ class CheckpointCoordinator:
         self.phase, self._loss = Phase.RAISING, reason
         return [*effects, RaiseRestoreEpoch(self.epoch, reason)]
 
+    def _rollback_requested(self, event: RollbackRequested) -> Iterable[Effect]:
+        if not event.tuple and not self._pace.allows(event.now_s):
+            return ()
+        if event.epoch == self.epoch:
+            if not self.suspended:  # else the code is to blame, and the old one executes the tuple
+                self._poison.rolled_back(event)
+            self._members.reject(f"task {event.task}: {event.reason}")
+        lost = [*self._checked(event.now_s)]
+        if lost and event.lasting:
+            self.counts.meet_again(self._loss)
+        if lost and not event.tuple and not self.suspended:
+            self._pace.rolled_back(event.now_s)
+        return lost
+
     def _looked(self, event: IntactFound | IntactUnknown) -> Iterable[Effect]:
         running = self.phase is Phase.RUNNING
         if event.epoch != self.epoch or not (running or self.phase is Phase.RESTORING) or self._falls_back:
@@ -567,6 +538,14 @@ class CheckpointCoordinator:
         tasks, duration_s = self._members.components, event.now_s - current.began_s
         return [WriteManifest(current.id, self.epoch, previous, objects, tasks, duration_s)]
 
+    def _snapshot_failed(self, event: TaskSnapshotFailed) -> Iterable[Effect]:
+        if not self._is_current(event) or event.task not in self.missing:
+            return ()
+        aborted = [*self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)]
+        if event.lasting:
+            self.counts.meet_again(self.counts.last_failure)
+        return aborted
+
     def _manifest_written(self, event: ManifestWritten) -> Iterable[Effect]:
         current = self._current
         if current is None or not self._is_current(event) or self.phase is not Phase.RUNNING or self._committing:
@@ -579,6 +558,18 @@ class CheckpointCoordinator:
             current.id, self._settings.retained, unaligned=current.unaligned, undivided=current.undivided
         )
         return self._save(record)
+
+    def _manifest_failed(self, event: ManifestFailed) -> Iterable[Effect]:
+        if not self._is_current(event):
+            return ()
+        if event.damage and self.record.newest:
+            self._want_whole(event.reason)
+        aborted = [*self._abort(Failure.STORAGE, event.reason, event.now_s)]
+        if 0 < self._whole_tries <= _WHOLE_TRIES:
+            return aborted
+        if event.lasting:
+            self.counts.meet_again(self.counts.last_failure)
+        return [*aborted, *self.fallback.not_followed(event, self.record, self._logged_for)]
 
     def _is_current(self, event: TaskSnapshotted | TaskSnapshotFailed | ManifestWritten | ManifestFailed) -> bool:
         return (event.checkpoint, event.epoch) == (self.in_progress, self.epoch)
@@ -625,7 +616,7 @@ class CheckpointCoordinator:
         self._newest_began_s = checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
-        self._rollbacks, self._rollbacks_from_s = 0, 0.0
+        self._pace.committed()
         self.fallback.committed()
         if self._whole_tries:
             self._whole_tries = 0
@@ -711,37 +702,3 @@ class CheckpointCoordinator:
             assert self.phase in (Phase.RUNNING, Phase.RAISING, Phase.LOADING)
             assert len(current.objects) == 0 or current.begun, "a snapshot of a checkpoint that is not durable"
             assert self.phase is Phase.RUNNING or self._committing or self.phase is Phase.LOADING
-
-
-def is_newer(one: bytes, other: bytes) -> bool:
-    """Whether a record knows of more than another of the same submission, which is as it was before, or damaged."""
-    first, second = (_parsed(value) for value in (one, other))
-    if first is None or second is None:
-        return first is not None
-    newer = (first.last_id, first.newest) > (second.last_id, second.newest)
-    return first.topology_id == second.topology_id and newer
-
-
-def _parsed(value: bytes) -> Record | None:
-    try:
-        return Record.from_proto(state_pb2.Checkpoints.FromString(value))
-    except DecodeError:
-        return None
-
-
-def _record_of(value: bytes | None, known: Record) -> Record:
-    """What the state manager holds. It knows less than we do only if it has lost its data.
-
-    Raises:
-        StateError: it is damaged, and we know nothing: to begin without the committed state would be a silent loss.
-    """
-    try:
-        found = Record.from_proto(state_pb2.Checkpoints.FromString(value or b""))
-    except DecodeError as e:
-        if not known.last_id:
-            raise StateError(f"the record of checkpoints is damaged, so what to restore is not known: {e}") from e
-        log.error("the record of checkpoints is damaged, and is written again: %s", e)
-        return known
-    if found.topology_id != known.topology_id or found.last_id < known.last_id:
-        return known  # of an earlier topology of the same name, or lost
-    return found

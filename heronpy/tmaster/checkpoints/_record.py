@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from google.protobuf.message import DecodeError
+
+from heronpy.errors import StateError
 from heronpy.proto import state_pb2
 from heronpy.tmaster.checkpoints._events import INITIAL
 from heronpy.tmaster.checkpoints._poison import Poisoned
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +97,37 @@ class Record:
         poisoned = {each.tuple: Poisoned(each.rollbacks, each.reason) for each in p.poisoned}
         undivided = {component: Undivided(each.tasks, each.state) for component, each in p.undivided.items()}
         return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled, poisoned, undivided)
+
+
+def is_newer(one: bytes, other: bytes) -> bool:
+    """Whether a record knows of more than another of the same submission, which is as it was before, or damaged."""
+    first, second = (_parsed(value) for value in (one, other))
+    if first is None or second is None:
+        return first is not None
+    newer = (first.last_id, first.newest) > (second.last_id, second.newest)
+    return first.topology_id == second.topology_id and newer
+
+
+def record_of(value: bytes | None, known: Record) -> Record:
+    """What the state manager holds. It knows less than we do only if it has lost its data.
+
+    Raises:
+        StateError: it is damaged, and we know nothing: to begin without the committed state would be a silent loss.
+    """
+    try:
+        found = Record.from_proto(state_pb2.Checkpoints.FromString(value or b""))
+    except DecodeError as e:
+        if not known.last_id:
+            raise StateError(f"the record of checkpoints is damaged, so what to restore is not known: {e}") from e
+        log.error("the record of checkpoints is damaged, and is written again: %s", e)
+        return known
+    if found.topology_id != known.topology_id or found.last_id < known.last_id:
+        return known  # of an earlier topology of the same name, or lost
+    return found
+
+
+def _parsed(value: bytes) -> Record | None:
+    try:
+        return Record.from_proto(state_pb2.Checkpoints.FromString(value))
+    except DecodeError:
+        return None
