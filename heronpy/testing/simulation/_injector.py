@@ -70,6 +70,7 @@ class Injector:
                 if not self._cluster.was_read:
                     return  # what it had would be unknown
                 self._cluster.store.empty()
+                self._cluster.storage.record_lost()
                 self._until(0, lambda: None, data_path=False)
             case Expire(process, for_s):
                 for name in self._cluster.matching(process):

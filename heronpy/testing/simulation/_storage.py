@@ -107,6 +107,8 @@ class Storage:
         self.damaged: dict[int, str] = {}
         """The component that cannot read its part, by checkpoint."""
         self._acked: set[Number] = set()
+        self._forgotten: set[int] = set()
+        """Commits of which nobody was told before the state manager lost its data."""
         self._unfit: set[int] = set()
         """Intact ones whose logs are for other numbers of tasks than there were at the last check."""
         self._restored: dict[int, int] = {}
@@ -270,6 +272,14 @@ class Storage:
         # It may be late: an older one may have been taken instead, as this one was damaged.
         self._announced = max(self._announced, min(checkpoint, self.newest))
 
+    def record_lost(self) -> None:
+        """The state manager has lost its data.
+
+        A Topology Master writes it again, as far as it knows of it. Its predecessor may have died before it was told
+        that its last commit is done, and then neither has told anybody.
+        """
+        self._forgotten.update(id for id in self.commits if id > self._announced)
+
     def recorded(self, record: state_pb2.Checkpoints, epoch: int) -> None:
         """A Topology Master has written the record.
 
@@ -278,7 +288,8 @@ class Storage:
         """
         self._record = tuple(record.committed)
         newest = self.newest
-        if intact := [id for id in self.commits if id > newest and id not in self.damaged and id not in self._unfit]:
+        gone = self.damaged.keys() | self._unfit | self._forgotten
+        if intact := [id for id in self.commits if id > newest and id not in gone]:
             raise Broken(f"{intact} are passed over, and intact: {newest} is the newest now")
         self._announced = min(self._announced, newest)
         if not newest or newest in self.commits:
