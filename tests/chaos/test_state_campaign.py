@@ -77,9 +77,10 @@ class Campaign:
             time.sleep(dice.uniform(0, 0.6))  # anywhere between two checkpoints
             began_s = time.monotonic()
             injected: list[Future[str]] = []
-            for fault in faults:
-                if fault in ZOOKEEPER_FAULTS:
-                    wait(injected)  # there is one ZooKeeper
+            for n, fault in enumerate(faults):
+                again = fault in (self.take_away_storage, self.fill_disk) and fault in faults[:n]
+                if again or fault in ZOOKEEPER_FAULTS:
+                    wait(injected)  # there is one ZooKeeper, and one disk
                 injected.append(self.pool.submit(fault, self.scene))
                 time.sleep(dice.uniform(0, 1.5))  # both at once, or one while the other is made good
             for each in injected:
