@@ -20,6 +20,8 @@ from heronpy.connectors._staged_files import Encoder
 
 _GROUP_ROWS = 16_384
 _INT64_END = 1 << 63
+_DECIMAL128_DIGITS_MAX = 38
+_DECIMAL_DIGITS_MAX = 76
 _FLAT = frozenset({bool, float, bytes, type(None), datetime.date})
 
 
@@ -28,8 +30,9 @@ class ParquetSink(FileSink):
 
     A named tuple is written as its fields, another pair as the columns `key` and `value`, anything else as the column
     `value`. Within columns dicts and named tuples become structs, also `Window` and `KeyedWindow`; lists and tuples
-    become lists, whose items must be of one type. One column has values of one type in one file, or integers and
-    floats, which are floats then: an element with another type than the column has by then is refused.
+    become lists, whose items must be of one type; a dict without fields is null. One column has values of one type in
+    one file, or integers and floats, which are floats then: an element with another type than the column has by then
+    is refused.
     """
 
     suffix = ".parquet"
@@ -163,7 +166,7 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "_fields"):
         value = value._asdict()
     if isinstance(value, dict):
-        return {name: _plain(field) for name, field in value.items()}
+        return {name: _plain(field) for name, field in value.items()} or None  # Parquet has no struct without fields
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     return value
@@ -188,13 +191,36 @@ def _merged(a: Any, b: Any) -> Any:
         return pa.struct(list(types.items()))
     if pa.types.is_decimal(a) and pa.types.is_decimal(b):
         scale = max(a.scale, b.scale)
-        return pa.decimal128(min(38, max(a.precision - a.scale, b.precision - b.scale) + scale), scale)
+        digits = max(a.precision - a.scale, b.precision - b.scale) + scale
+        if digits <= _DECIMAL_DIGITS_MAX:
+            return pa.decimal256(digits, scale) if digits > _DECIMAL128_DIGITS_MAX else pa.decimal128(digits, scale)
     raise TypeError(f"it has {a} in this file, not {b}")
 
 
 def _array(values: list[Any], kind: Any) -> Any:
     import pyarrow as pa
 
-    if kind == pa.float64():  # integers beyond 2**53 would be refused
-        values = [None if value is None else float(value) for value in values]
+    if _has_floats(kind):  # integers beyond 2**53 would be refused
+        values = [_with_floats(value, kind) for value in values]
     return pa.array(values, kind)
+
+
+def _has_floats(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return _has_floats(kind.value_type)
+    return any(_has_floats(field.type) for field in kind) if pa.types.is_struct(kind) else bool(kind == pa.float64())
+
+
+def _with_floats(value: Any, kind: Any) -> Any:
+    """A value of a type, with floats wherever the type has them."""
+    import pyarrow as pa
+
+    if value is None or not _has_floats(kind):
+        return value
+    if pa.types.is_list(kind):
+        return [_with_floats(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _with_floats(value.get(field.name), field.type) for field in kind}
+    return float(value)

@@ -166,6 +166,37 @@ def test_parquet_refuses_what_its_columns_cannot_hold_and_goes_on(tmp_path: Path
     assert pq.read_table(tmp_path / "part-0-0.parquet").to_pylist() == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.parametrize(
+    ("rows", "back"),
+    [
+        ([{"a": {}}, {"a": [{}]}], [None, [None]]),
+        ([{"a": {}}, {"a": {"x": 1}}, {"a": {}}], [None, {"x": 1}, None]),
+        ([{"a": [{}, {"x": {}}]}], [[None, {"x": None}]]),
+        ([{"a": [1 << 60]}, {"a": [0.5, None]}, {"a": None}], [[float(1 << 60)], [0.5, None], None]),
+        ([{"a": {"x": [0.5]}}, {"a": {"x": [1 << 60], "y": 1}}], [{"x": [0.5], "y": None}, {"x": [2.0**60], "y": 1}]),
+        ([{"a": Decimal("1e30")}, {"a": Decimal("1e-10")}], [Decimal("1e30"), Decimal("1e-10")]),
+        ([{"a": Decimal("1" * 50)}, {"a": Decimal("0.1")}], [Decimal("1" * 50), Decimal("0.1")]),
+        ([{"a": Decimal("1" * 50)}, {"a": Decimal("1e-30")}], "refused"),
+    ],
+)
+@pytest.mark.parametrize("group_rows", [1, 100])
+def test_parquet_writes_what_it_has_taken_or_refuses_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Any], back: Any, group_rows: int
+) -> None:
+    monkeypatch.setattr("heronpy.connectors._parquet_sink._GROUP_ROWS", group_rows)
+    writer = open_sink(ParquetSink(tmp_path))
+    for row in rows[:-1]:
+        writer.write(row)
+    if back == "refused":
+        with pytest.raises(ValueError, match="ParquetSink cannot hold"):
+            writer.write(rows[-1])
+    else:
+        writer.write(rows[-1])
+    writer.flush()
+    if back != "refused":
+        assert [row["a"] for row in pq.read_table(tmp_path / "part-0-0.parquet").to_pylist()] == back
+
+
 @pytest.mark.parametrize("text", ["ascii", "\ud800"])
 def test_parquet_checks_text_also_in_columns_of_text(tmp_path: Path, text: str) -> None:
     writer = open_sink(ParquetSink(tmp_path))
