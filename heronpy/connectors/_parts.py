@@ -111,6 +111,9 @@ class PartReader(SourceReader):
         self._positions = Positions(kept, context.task_index)
         self._times = Times(kept, context.task_index)
         mine = [part for part in parts if part.share % context.num_tasks == context.task_index]
+        keys = [part.key for part in parts]
+        self._positions.keep(keys)
+        self._times.keep(keys)
         for part in mine:
             if (changed := part.changed) is not None:
                 self._times.note(part.key, changed)

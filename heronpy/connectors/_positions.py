@@ -1,14 +1,16 @@
 """How far the parts of a source have been read, in files that outlive the process."""
 
-# Each task writes one file with the positions of its parts, and reads the files of all: the task that reads a part may
-# be another one after a restart. Positions only grow, so the largest counts. A part whose data was replaced by less
-# begins a new generation, which counts for more than any position of an older one.
+# Each task writes one file, and reads the files of all: the task that reads a part may be another one after a restart.
+# Therefore a file has what is known of all parts, also of those that its task has no more. Positions only grow, so the
+# largest counts. A part whose data was replaced by less begins a new generation, which counts for more than any
+# position of an older one.
 
 from __future__ import annotations
 
 import logging
 import re
 import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -34,6 +36,10 @@ class Positions:
         self._mine: dict[str, Entry] = {}
         self._changed = False
         self._saved_s = time.monotonic()
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """Save what is known of these parts, too: the tasks that read them now may not have seen it yet."""
+        self._mine |= {key: self._known[key] for key in keys if key in self._known}
 
     def of(self, key: str, limit: int) -> int | None:
         """Where to begin with a part; None: at its beginning.

@@ -10,7 +10,7 @@ import bisect
 import itertools
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -52,6 +52,10 @@ class Times:
         self._path = None if directory is None else directory / f"{task_index}{_SUFFIX}"
         self._known = {} if directory is None else _read_all(directory)
         self._mine: dict[str, list[Span]] = {}
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """Save what is known of these parts, too: the tasks that read them now may not have seen it yet."""
+        self._mine |= {key: self._known[key] for key in keys if key in self._known}
 
     def note(self, key: str, now: Span) -> None:
         """A part has rows up to a place, and if they are new, this is their time. `save` before they are read."""
