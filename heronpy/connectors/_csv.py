@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from heronpy.connectors._file_parts import FilePart, first_line, next_line, ranges
+from heronpy.connectors._file_parts import DAMAGED, FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern, why
 from heronpy.connectors._part_splits import FileSource
 from heronpy.connectors._parts import DeadLetter, Rows
@@ -35,7 +35,7 @@ class CsvFile(FileSource):
 
     Quoted fields may contain newlines, so a file is read by one task. Blank lines are not records. The id of a row is
     `<path>:<byte offset>`; times and restarts are `TextFile`'s. A row with another number of fields than the header,
-    or with broken quotes, is a dead letter.
+    or with broken quotes, is a dead letter, and so is a file whose header has a name twice, unless there are `fields`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class CsvFile(FileSource):
             encoding: one in which a newline is one byte, so not UTF-16. A byte order mark is skipped.
 
         Raises:
-            ConfigError: an unsuitable encoding, delimiter or quote.
+            ConfigError: an unsuitable encoding, delimiter or quote, or one field twice.
         """
         check_encoding(encoding)
         try:
@@ -69,6 +69,8 @@ class CsvFile(FileSource):
             raise ConfigError(f"CsvFile({pattern!r}): {why(e)}") from None
         self._files = Files(pattern)
         names = None if fields is None else tuple(fields)
+        if names is not None and (twice := _twice(names)) is not None:
+            raise ConfigError(f"CsvFile({pattern!r}): there are several fields {twice!r}")
         self._dialect = _Dialect(encoding, header, names, delimiter, quotechar)
 
     def __repr__(self) -> str:
@@ -94,6 +96,9 @@ class _CsvPart(FilePart):
                 dead_letter(self.path, None, "its header cannot be read")
                 return
             names = names or (header and header[1])
+            if names and (twice := _twice(names)) is not None:  # a dict would have only the last of its values
+                dead_letter(self.path, None, f"its header has several fields {twice!r}: name them by `fields`")
+                return
         if position is not None and position > reader.offset:
             reader.seek(next_line(f, position))
         while True:
@@ -101,6 +106,10 @@ class _CsvPart(FilePart):
             yield Rows(values, starts, reader.offset, [time_ms] * len(values), f"{self.path}:")
             if reader.ended:
                 return
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    return next((name for at, name in enumerate(names) if name in names[:at]), None)
 
 
 class _RowReader:
@@ -146,7 +155,16 @@ class _RowReader:
         """Up to some thousand rows that are as they should be: elements, and where they begin, before `end`."""
         values: list[Any] = []
         starts: list[int] = []
-        while self.offset < end and (found := next(self, None)) is not None:
+        while self.offset < end:
+            try:
+                found = next(self, None)
+            except DAMAGED:
+                if not values:
+                    raise
+                self.seek(self.offset)  # where the next call finds it again
+                return values, starts
+            if found is None:
+                break
             start, row = found
             if names is None:
                 values.append(row)

@@ -24,6 +24,8 @@ _COMPRESSED = ".gz"
 _EXPANSION = 4
 """Bytes of text per byte of a compressed file: about."""
 _LAST = 1 << 62
+DAMAGED = (OSError, EOFError, zlib.error)
+"""What is raised by reading a file that is damaged, or cannot be read now."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class FilePart(ABC):
 
     @property
     def limit(self) -> int:
-        return _LAST if _compressed(self.path) else self.file.size_bytes
+        if _compressed(self.path) or self.file.time_ms is None:
+            return _LAST  # what cannot be read now is not shorter than it was
+        return self.file.size_bytes
 
     @property
     def changed(self) -> Span | None:
@@ -82,7 +86,7 @@ class FilePart(ABC):
                 # The text of a compressed file has its end: without it reading fails.
                 part = replace(self, may_grow=growing and not _compressed(self.path))
                 yield from part.rows_of(f, position, time_ms, dead_letter)
-        except (OSError, EOFError, zlib.error) as e:
+        except DAMAGED as e:
             if isinstance(e, EOFError) and growing:
                 return
             dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
@@ -93,11 +97,34 @@ class FilePart(ABC):
             raw: Any = f
             if isinstance(f, io.RawIOBase):
                 raw = io.BufferedReader(f, _BUFFERED_BYTES)
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw, mode="rb")) if _compressed(self.path) else raw, time_ms
+            yield cast(BinaryIO, _GzipFile(fileobj=raw, mode="rb")) if _compressed(self.path) else raw, time_ms
 
     @abstractmethod
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
         """The rows of the open file, from a position on, with the time of the file."""
+
+
+class _GzipFile(gzip.GzipFile):
+    """Gives all that comes before a damage before it raises that."""
+
+    _damage: Exception | None = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self._damage is not None:
+            raise self._damage
+        data = bytearray()
+        while size is None or size < 0 or len(data) < size:
+            try:
+                more = self.read1(-1 if size is None or size < 0 else size - len(data))
+            except DAMAGED as e:
+                if not data:
+                    raise
+                self._damage = e
+                break
+            if not more:
+                break
+            data += more
+        return bytes(data)
 
 
 def ranges(files: Files, part_bytes: int | None) -> Iterator[tuple[InputFile, int, int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from heronpy.connectors._files import Files, InputFile, Pattern, damage, rests, share_of
+from heronpy.connectors._files import Files, InputFile, Pattern, damage, rests, share_of, why
 from heronpy.connectors._optional import need
 from heronpy.connectors._part_splits import FileSource
 from heronpy.connectors._parts import DeadLetter, Rows
@@ -21,7 +21,9 @@ class ParquetFile(FileSource):
     """The rows of Parquet files, as dicts.
 
     The id of a row is `<path>:<row group>:<row in it>`; times and restarts are `TextFile`'s. A row group that cannot be
-    read is a dead letter. One task reads a file in a topology; batch jobs divide it by row groups.
+    read is a dead letter, and so is a row with a value that Python does not have (a year after 9999, nanoseconds
+    without pandas), or a file with two columns of one name. One task reads a file in a topology; batch jobs divide it
+    by row groups.
     """
 
     def __init__(self, pattern: Pattern, *, columns: Sequence[str] | None = None) -> None:
@@ -112,8 +114,8 @@ class _ParquetPart:
             with self.file.opened() as (f, time_ms):
                 growing = self.may_grow and not rests(self.file, time_ms)
                 with pq.ParquetFile(f) as parquet:
-                    if (missing := self._missing(parquet.schema_arrow.names)) is not None:
-                        dead_letter(self.path, None, f"there is no column {missing!r}")
+                    if (reason := self._unfit(parquet.schema_arrow.names)) is not None:
+                        dead_letter(self.path, None, reason)
                         return
                     yield from self._groups(parquet, position or 0, time_ms, dead_letter)
         except (OSError, pa.ArrowException) as e:
@@ -121,8 +123,12 @@ class _ParquetPart:
             if not growing:
                 dead_letter(self.path, None, f"cannot be read: {reason}")
 
-    def _missing(self, names: list[str]) -> str | None:
-        return next((column for column in self.columns or () if column not in names), None)
+    def _unfit(self, names: list[str]) -> str | None:
+        """Why a file with such columns cannot be read as dicts; None: it can."""
+        for column in names if self.columns is None else self.columns:
+            if names.count(column) != 1:
+                return f"there {'are several columns' if column in names else 'is no column'} {column!r}"
+        return None
 
     def _groups(self, parquet: Any, position: int, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
         begin = 0
@@ -141,9 +147,9 @@ class _ParquetPart:
         prefix = f"{self.path}:{group}:"
         try:
             for batch in parquet.iter_batches(_ROWS, [group], None if self.columns is None else list(self.columns)):
-                values = _dicts(batch)[max(0, position - row) :]
+                skipped = min(max(0, position - row), batch.num_rows)
+                values, starts = _rows(batch.slice(skipped), row + skipped, prefix, begin, dead_letter)
                 row += batch.num_rows
-                starts = range(row - len(values), row)
                 yield Rows(values, starts, row, [time_ms] * len(values), prefix, begin)
         except (OSError, pa.ArrowException) as e:
             where = f"{self.path}: row group {group}" + (f" from row {row - begin}" if row > begin else "")
@@ -162,6 +168,24 @@ def _metadata(file: InputFile) -> Any:
     except (OSError, pa.ArrowException) as e:
         damage(file.name, e)
         return None
+
+
+def _rows(
+    batch: Any, first: int, prefix: str, begin: int, dead_letter: DeadLetter
+) -> tuple[list[dict[str, Any]], Sequence[int]]:
+    """The rows of a batch that begins with row `first`, and their numbers."""
+    try:
+        return _dicts(batch), range(first, first + batch.num_rows)
+    except (ValueError, OverflowError):  # some value is none of Python's: found row by row
+        pass
+    values, starts = [], []
+    for number in range(batch.num_rows):
+        try:
+            values += _dicts(batch.slice(number, 1))
+            starts.append(first + number)
+        except (ValueError, OverflowError) as e:
+            dead_letter(f"{prefix}{first + number - begin}", None, f"cannot be read: {why(e)}")
+    return values, starts
 
 
 def _dicts(batch: Any) -> list[dict[str, Any]]:

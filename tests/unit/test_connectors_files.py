@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import glob
+import gzip
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -290,6 +293,42 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: P
             assert {str(tmp_path / "b"), str(tmp_path / "c")} <= named, source
 
 
+def _read_and_ack(source: Source, directory: Path, task_index: int = 0, num_tasks: int = 1) -> list[Any]:
+    reader = open_source(source, task=task_index, of=num_tasks, directory=directory, dead=DeadLetters())
+    records = drain(reader)
+    reader.ack(records)
+    reader.close()
+    return [record.value for record in records]
+
+
+def test_a_file_that_is_away_for_one_start_goes_on_where_it_was(tmp_path: Path) -> None:
+    one, two, away = (tmp_path / name for name in ("one", "two", "away"))
+    one.write_text("1\n2\n")
+    two.write_text("3\n")
+    source = TextFile([one, two])
+    assert _read_and_ack(source, tmp_path) == ["1", "2", "3"]
+    one.rename(away)
+    assert _read_and_ack(source, tmp_path) == []
+    away.rename(one)
+    with one.open("a") as f:
+        f.write("4\n")
+    assert _read_and_ack(source, tmp_path) == ["4"]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+def test_a_task_that_starts_first_takes_no_positions_from_those_that_start_later(tmp_path: Path, tasks: int) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(12)]
+    for path in files:
+        path.write_text("old\n")
+    source = TextFile(tmp_path / "*.txt")
+    assert sum(len(_read_and_ack(source, tmp_path, task, 2)) for task in range(2)) == 12
+    for path in files:
+        with path.open("a") as f:
+            f.write("new\n")
+    read = [value for task in range(tasks) for value in _read_and_ack(source, tmp_path, task, tasks)]
+    assert read == ["new"] * 12
+
+
 def test_a_file_is_not_passed_over_for_want_of_file_descriptors(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('"n"\n1\n')
     shutil.copy(tmp_path / "a", tmp_path / "a.gz")
@@ -466,6 +505,75 @@ def test_a_csv_file_whose_header_is_malformed_is_set_aside(tmp_path: Path) -> No
     dead = DeadLetters()
     assert drain(open_source(CsvFile(tmp_path / "a.csv"), dead=dead)) == []
     assert (str(tmp_path / "a.csv"), None, "its header cannot be read") in dead.letters
+
+
+def test_names_that_are_there_twice_lose_no_value_silently(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,a,b\n1,2,3\n")
+    pq.write_table(pa.Table.from_arrays([pa.array([n]) for n in (1, 2, 3)], names=["a", "a", "b"]), tmp_path / "a")
+    for source, reason in (
+        (CsvFile(tmp_path / "a.csv"), "its header has several fields 'a': name them by `fields`"),
+        (ParquetFile(tmp_path / "a"), "there are several columns 'a'"),
+    ):
+        dead = DeadLetters()
+        assert drain(open_source(source, dead=dead)) == []
+        assert [letter[2] for letter in dead.letters] == [reason]
+    named = CsvFile(tmp_path / "a.csv", fields=["a", "b", "c"])
+    assert [record.value for record in drain(open_source(named))] == [{"a": "1", "b": "2", "c": "3"}]
+    others = ParquetFile(tmp_path / "a", columns=["b"])
+    assert [record.value for record in drain(open_source(others))] == [{"b": 3}]
+    with pytest.raises(ConfigError, match="there are several fields 'a'"):
+        CsvFile(tmp_path / "a.csv", fields=["a", "b", "a"])
+
+
+_NO_TEXT = pa.Array.from_buffers(
+    pa.string(),
+    3,
+    [None, pa.py_buffer(bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0])), pa.py_buffer(b"x\xffz")],
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "read"),
+    [
+        (_NO_TEXT, ["x", "z"]),
+        (pa.array([0, 10**7, 1], pa.date32()), [datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)]),
+        (
+            pa.array([0, 10**18, 1], pa.timestamp("us")),
+            [datetime.datetime(1970, 1, 1), datetime.datetime(1970, 1, 1, microsecond=1)],
+        ),
+    ],
+    ids=["text", "date", "time"],
+)
+def test_a_row_with_a_value_that_python_does_not_have_is_set_aside(
+    tmp_path: Path, column: Any, read: list[Any]
+) -> None:
+    pq.write_table(pa.table({"a": column}), tmp_path / "a")
+    stream, batch = DeadLetters(), DeadLetters()
+    records = drain(open_source(ParquetFile(tmp_path / "a"), dead=stream))
+    assert [record.value["a"] for record in records] == read
+    assert [record.id for record in records] == [f"{tmp_path}/a:0:0", f"{tmp_path}/a:0:2"]
+    read_chunks(ParquetFile(tmp_path / "a"), 10, batch)
+    for dead in (stream, batch):
+        assert [where for where, _, _ in dead.letters] == [f"{tmp_path}/a:0:1"]
+
+
+@pytest.mark.parametrize("damage", ["cut off", "garbage behind"])
+@pytest.mark.parametrize("kind", [TextFile, CsvFile])
+def test_all_whole_rows_before_a_damage_of_a_compressed_file_are_read(
+    tmp_path: Path, kind: type[TextFile | CsvFile], damage: str
+) -> None:
+    text = b"n\n" + b"".join(b"%d\n" % n for n in range(200_000))
+    raw = gzip.compress(text)
+    raw = raw[: len(raw) // 2] if damage == "cut off" else raw + b"garbage"
+    (tmp_path / "a.gz").write_bytes(raw)
+    there = zlib.decompressobj(31).decompress(raw).split(b"\n")[:-1]
+    dead = DeadLetters()
+    records = drain(open_source(kind(tmp_path / "a.gz"), dead=dead))
+    read = [record.value if isinstance(record.value, str) else record.value["n"] for record in records]
+    assert read == [line.decode() for line in there][kind is CsvFile :]
+    ((where, _, reason),) = dead.letters
+    assert where == str(tmp_path / "a.gz")
+    assert reason.startswith("cannot be read: ")
 
 
 def test_a_missing_library_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
