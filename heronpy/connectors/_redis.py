@@ -23,8 +23,9 @@ class RedisStream(Source):
 
     An entry stays pending in Redis until it is processed with all that came of it. A restarted task begins with what it
     had pending; what a task had pending that does not come back goes to the others after `min_idle_s`. Records are
-    dicts of text, or what `field` and `json_field` say; their id is the entry's, their time the one in that id. A
-    malformed entry is a dead letter and acked.
+    dicts of text, or what `field` and `json_field` say; their id is the entry's, their time the one in that id. Of
+    fields of one name in an entry the last counts. A malformed entry is a dead letter and acked. A group that was
+    removed meanwhile, as with its stream, is made again and begins where it began.
 
     While Redis is away there are no records; what was read before is acked when it is back. There is no batch face:
     archive the streamlet.

@@ -142,7 +142,8 @@ class RedisReader(SourceReader):
         if self._claim_from == "0-0":
             self._claimed_s = now_s  # all seen; the next round is later
         entries: list[tuple[bytes, Any]] = answer[1]
-        return entries
+        deleted = answer[2] if len(answer) > 2 else ()  # Redis 7 forgets them with this answer
+        return [*entries, *((raw_id, None) for raw_id in deleted)]
 
     def _renew(self) -> None:
         """In a thread: report what is done, and that what the engine has is at work: its idle time restarts."""
@@ -205,6 +206,10 @@ class RedisReader(SourceReader):
         except ResponseError as e:
             if not str(e).startswith("BUSYGROUP"):
                 raise
+        if self._start == "$":  # where that is: if the group has to be made again, it goes on there
+            for group in self._client.xinfo_groups(self._stream):
+                if group["name"] == self._group.encode():
+                    self._start = group["last-delivered-id"].decode()
         self._connected = True
         self._pending_from, self._claim_from = "0", "0-0"
         if self._renewing is None:

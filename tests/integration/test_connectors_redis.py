@@ -162,6 +162,32 @@ def test_an_entry_deleted_while_it_was_pending_is_set_aside(client: redis.Redis,
     assert _pending(client) == 1
 
 
+def test_an_entry_deleted_while_another_task_had_it_is_set_aside(client: redis.Redis, server: RedisServer) -> None:
+    ids = _fill(client, "s", 3)
+    source = RedisStream(server.url, "s", group="g", min_idle_s=IDLE_S)
+    assert len(open_source(source, task=0, of=2).read(5)) == 3  # and it is collected, as a task that is gone
+    client.xdel("s", *ids[:2])
+    dead = DeadLetters()
+    other = open_source(source, task=1, of=2, dead=dead)
+    assert [record.id for record in _read(other, 1)] == ids[2:]
+    assert [where for where, _, _ in dead.letters] == [f"s:{id}" for id in ids[:2]]
+
+
+@pytest.mark.parametrize("gone", ["stream", "group"])
+def test_a_group_of_entries_to_come_loses_none_when_it_has_to_be_made_again(
+    client: redis.Redis, server: RedisServer, gone: str
+) -> None:
+    _fill(client, "s", 3)
+    reader = open_source(RedisStream(server.url, "s", group="g", start="$"))
+    assert reader.read(5) == []
+    if gone == "stream":
+        client.delete("s")
+    else:
+        client.xgroup_destroy("s", "g")
+    ids = _fill(client, "s", 2)
+    assert [record.id for record in _read(reader, 2)] == ids
+
+
 def test_the_group_begins_with_the_oldest_entry_or_with_those_to_come(client: redis.Redis, server: RedisServer) -> None:
     _fill(client, "s", 3)
     assert len(drain(open_source(RedisStream(server.url, "s", group="old")))) == 3
