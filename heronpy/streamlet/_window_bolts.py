@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,6 +43,7 @@ from heronpy.windows import (
     FOREVER,
     AfterCount,
     AfterWatermark,
+    Closed,
     Effect,
     EffectErrors,
     FoldFailed,
@@ -94,7 +95,7 @@ class _WindowBolt(StageBolt):
         """Whether a pane may be due a time after an element came."""
         if self.task.saved:
             self.tracking = False
-        self._fold = fold = self.fold()
+        self._inner = self._fold = fold = self.fold()
         if config.evicts:
             self._fold = fold = Evicting(fold, config.kept_count, config.kept_ms, holds=self.tracking)
         elif self._dated:
@@ -243,20 +244,32 @@ class _WindowBolt(StageBolt):
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         errors = self._errors
         for effect in effects:
+            if isinstance(effect, (Late, Placed)):
+                continue
             try:
                 if isinstance(effect, Pane):
                     self._show(effect)
                 elif isinstance(effect, FoldFailed):
                     parts = [self._fold.part(acc) for acc in effect.accs]
                     self.failed(parts if effect.key is None else (effect.key, parts), effect.error)
-                elif isinstance(effect, (Late, Placed)):
-                    continue
             except Exception as error:
                 errors.add(error)
-                continue
+                if self.tracking:
+                    for tup in self._tuples_of(effect):
+                        self.fail(tup)  # being done with it later changes nothing
             if self.tracking:
                 self._let_go(effect.released)
         errors.raise_first()
+
+    def _tuples_of(self, effect: Pane | FoldFailed | Closed) -> Iterator[Tuple]:
+        """The tuples that are held in what a window shows."""
+        if isinstance(effect, Pane):
+            yield from self._inner.tuples(effect.value[2] if self._dated else effect.value)
+            accs = [acc for acc, _ in effect.refused]
+        else:
+            accs = list(effect.accs) if isinstance(effect, FoldFailed) else []
+        for acc in accs:
+            yield from self._fold.tuples(acc)
 
     def _show(self, pane: Pane) -> None:
         if self._dated:

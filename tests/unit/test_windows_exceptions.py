@@ -43,11 +43,19 @@ class Numbers(Spout):
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.left = [*range(NUMBERS), 1000]
+        self.acked: list[int] = []
+        self.failed: list[int] = []
 
     def next_tuple(self) -> None:
         left, self.left = self.left, []
         for at in left:
             self.emit([at, at % KEYS], tup_id=at)
+
+    def ack(self, tup_id: int) -> None:
+        self.acked.append(tup_id)
+
+    def fail(self, tup_id: int) -> None:
+        self.failed.append(tup_id)
 
 
 def shown(key: Any, numbers: list[int]) -> None:
@@ -137,15 +145,54 @@ def test_windows_that_are_due_with_one_that_raises_are_shown(kind: str, mode: di
         assert simulator.total("__exception-count") >= 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_least_once_the_tuples_of_a_window_that_raises_fail_and_no_others(kind: str) -> None:
+    bolt, shown = KINDS[kind]
+    builder = TopologyBuilder("windows")
+    numbers = builder.add_spout("numbers", Numbers, 1)
+    builder.add_bolt("windows", bolt, 1, {numbers: Grouping.fields("key")})
+    builder.set_config({**FAIL, "topology.reliability.mode": "ATLEAST_ONCE"})
+    with Simulator(builder, clock=itertools.count(1_000_000_000, 10_000_000).__next__) as simulator:
+        (spout,) = simulator.component("numbers")
+        simulator.run(until=lambda: len(spout.acked) + len(spout.failed) >= NUMBERS, seconds=60)
+        failed = {number for _, found in shown if 10 in found for number in found}
+        assert sorted(spout.failed) == sorted(failed)
+        assert sorted(spout.acked) == sorted({*range(NUMBERS)} - failed)
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+@pytest.mark.parametrize("joins", [False, True])
+def test_at_least_once_elements_of_a_streamlets_window_that_raises_come_again(joins: bool, evicts: bool) -> None:
+    keys = 9
+    builder = Builder()
+    source = ListSource("in", [*range(keys), 0], [*[1000] * keys, 60_000])
+    pairs = builder.new_source(source).map(lambda n: (n, n))
+    window = WindowConfig.create_tumbling_window(10)
+    if evicts:
+        window = window.keep_last(5)
+    if joins:
+        made = pairs.join(pairs, window, lambda a, b: a)
+    else:
+        made = pairs.reduce_by_key_and_window(window, lambda a, b: a + b)
+    made.map(lambda e: refused_once(e[1])).to_sink(ListSink())
+    with Simulator(topology_of(builder, config(at_least_once=True, topology_exception_policy="fail"))) as simulator:
+        simulator.run(until=lambda: {*range(keys)} <= {*WRITTEN["out"]}, seconds=20)
+    assert SEEN == [4]
+    assert {*WRITTEN["out"]} == {*range(keys)}
+
+
 class Arrivals(window_bolt.TumblingWindowBolt):
     def processWindow(self, window_info: Any, tuples: list[Tuple]) -> None:
         shown(None, [tup.values[0] for tup in tuples])
 
 
-def test_intervals_of_arrival_that_are_due_with_one_that_raises_are_shown_and_acked() -> None:
-    acked: list[int] = []
+def test_intervals_of_arrival_that_are_due_with_one_that_raises_are_shown_and_its_tuples_fail() -> None:
+    settled: list[tuple[str, int]] = []
     now_s = [0.0]
-    bolt: Any = Arrivals(mock.Mock(ack=lambda tup: acked.append(tup.values[0])))
+    delegate = mock.Mock(
+        ack=lambda tup: settled.append(("ack", tup.values[0])), fail=lambda tup: settled.append(("fail", tup.values[0]))
+    )
+    bolt: Any = Arrivals(delegate)
     with mock.patch.object(window_bolt, "wall_clock_s", return_value=lambda: now_s[0]):
         bolt.initialize({Arrivals.WINDOW_DURATION_SECS: 10, **FAIL}, None)
     for now_s[0] in (1, 10, 11, 21):
@@ -154,7 +201,9 @@ def test_intervals_of_arrival_that_are_due_with_one_that_raises_are_shown_and_ac
     with pytest.raises(ValueError, match="not wanted"):
         bolt.process_tick(TupleHelper.make_tick_tuple())
     assert SEEN[:3] == [(None, (1,)), (None, (10, 11)), (None, (21,))]
-    assert acked == [1, 10, 11, 21]
+    assert settled == [("ack", 1), ("fail", 10), ("fail", 11), ("ack", 10), ("ack", 11), ("ack", 21)], (
+        "the first counts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,4 +237,11 @@ def test_keys_of_a_streamlet_that_are_due_with_one_that_raises_are_shown(
 def refused(number: int) -> int:
     if number == 4:
         raise ValueError("it is not wanted")
+    return number
+
+
+def refused_once(number: int) -> int:
+    if number == 4 and not SEEN:
+        SEEN.append(number)
+        raise ValueError("it is not wanted yet")
     return number

@@ -24,7 +24,7 @@ the number of tasks changes.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -150,24 +150,28 @@ class KeyedWindowBolt(EventTimeBolt):
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
+            if isinstance(effect, (Late, Placed)):
+                continue
+            settle = self.ack
             try:
-                self._carry_out_one(effect)
+                if isinstance(effect, Pane):
+                    self._show(effect)
+                elif isinstance(effect, FoldFailed):
+                    raise effect.error
             except Exception as error:
                 self._errors.add(error)
+                settle = self.fail
+                if self._tracking:
+                    for tup in _tuples_of(effect):
+                        self.fail(tup)
+            if self._tracking:
+                for acc in effect.released:
+                    self._release(acc[1:], settle)
         self._errors.raise_first()
 
-    def _carry_out_one(self, effect: Effect) -> None:
-        if isinstance(effect, Pane):
-            for _, error in effect.refused:
-                raise error
-            self._show(effect)
-        elif isinstance(effect, FoldFailed):
-            raise effect.error
-        if self._tracking and not isinstance(effect, (Late, Placed)):
-            for acc in effect.released:
-                self._release(acc[1:])
-
     def _show(self, pane: Pane) -> None:
+        for _, error in pane.refused:
+            raise error
         if self._tracking:
             value, self._anchors = pane.value
             pane = replace(pane, value=value, released=())
@@ -176,14 +180,25 @@ class KeyedWindowBolt(EventTimeBolt):
         finally:
             self._anchors = None
 
-    def _release(self, tuples: Sequence[Tuple]) -> None:
-        """Ack the tuples of an accumulator that are in no other."""
+    def _release(self, tuples: Sequence[Tuple], settle: Callable[[Tuple], None]) -> None:
+        """Settle the tuples of an accumulator that are in no other."""
         for tup in tuples:
             left = self._shared.pop(id(tup), 1) - 1
             if left:
                 self._shared[id(tup)] = left
             else:
-                self.ack(tup)
+                settle(tup)
+
+
+def _tuples_of(effect: Effect) -> Iterator[Tuple]:
+    """The tuples that are held in what a window shows."""
+    if isinstance(effect, Pane):
+        yield from effect.value[1]
+        for acc, _ in effect.refused:
+            yield from acc[1:]
+    elif isinstance(effect, FoldFailed):
+        for acc in effect.accs:
+            yield from acc[1:]
 
 
 class _Holding(Fold):

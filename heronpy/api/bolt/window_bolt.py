@@ -140,6 +140,9 @@ class _WindowBolt(Bolt):
                     self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
                 except Exception as error:
                     self._errors.add(error)
+                    if not self._durable:
+                        for tup in effect.elements:
+                            self.fail(tup)  # the ack when it leaves its last window comes too late
             elif not self._durable:
                 for tup in effect.elements:
                     self.ack(tup)

@@ -176,6 +176,9 @@ class BaseWindowedBolt(EventTimeBolt):
                 self.execute(TupleWindow(effect))
             except Exception as error:
                 self._errors.add(error)
+                if self._tracking:
+                    for tup in effect.elements:
+                        self.fail(tup)  # the ack when it leaves its last window comes too late
             finally:
                 self._anchors = None
         self._errors.raise_first()
