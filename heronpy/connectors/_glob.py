@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import glob
+import logging
 import os
 from collections.abc import Iterator, Sequence
 
 from heronpy.files import ABSENT
 
 _ANY_FOLDERS = "**"
+_log = logging.getLogger(__name__)
 
 
 def matching(pattern: str) -> list[str]:
@@ -57,9 +60,18 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (*ABSENT, PermissionError):
+    except PermissionError as e:
+        _warn(folder, str(e.strerror))
+        return []
+    except ABSENT:
         return []
     except OSError as e:
         if e.errno == errno.ELOOP:  # links that lead in a circle
             return []
         raise
+
+
+@functools.lru_cache(maxsize=1000)
+def _warn(folder: str, reason: str) -> None:
+    """Once: files are looked for again and again."""
+    _log.warning("%s cannot be listed, so nothing in it is read: %s", folder, reason)

@@ -47,6 +47,9 @@ class SqlSink(Sink):
     progress row in one transaction when it is committed. They are tried before, in a transaction that is rolled back:
     what the table refuses by then fails the checkpoint, again and again, unless there is a table for dead letters. The
     progress table is made beside the table's, one row for each task; while it is there, nothing is inserted twice.
+
+    Values are stored as the database has them: in SQLite NaN is NULL, and long decimals are floats; a column of times
+    without a zone drops that of a datetime.
     """
 
     exactly_once = True
@@ -427,9 +430,10 @@ def _translated(who: str, *but: type[Exception]) -> Iterator[None]:
 def _text(row: dict[str, Any]) -> str:
     """A row as JSON, if it can be that."""
     try:
-        return msgspec.json.encode(row).decode()[:_TEXT_CHARACTERS]
+        text = msgspec.json.encode(row).decode()
     except Exception:  # a class or a text that JSON does not have
         return shown(row, _TEXT_CHARACTERS)
+    return text if len(text) <= _TEXT_CHARACTERS else f"{text[: _TEXT_CHARACTERS - 1]}…"
 
 
 def _short(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import errno
 import glob
 import gzip
 import json
@@ -378,6 +379,26 @@ def test_a_pattern_matches_what_glob_finds(
     expected = {full} if Path(full).is_file() else {p for p in glob.glob(full, recursive=True) if os.path.isfile(p)}
     assert sorted(found) == sorted(Path(path).read_text() for path in expected)
     shutil.rmtree(folder)
+
+
+def test_a_folder_that_may_not_be_listed_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("closed", "open"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("1\n")
+    scandir = os.scandir
+
+    def closed(folder: str) -> Any:  # root, which tests may be run by, may list all
+        if folder.endswith("/closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    source = TextFile(tmp_path / "*" / "*")
+    for _ in range(2):
+        assert [record.value for record in drain(open_source(source))] == ["1"]
+    assert caplog.messages == [f"{tmp_path}/closed cannot be listed, so nothing in it is read: Permission denied"]
 
 
 def test_positions_that_cannot_be_read_are_not_begun_anew(tmp_path: Path) -> None:
