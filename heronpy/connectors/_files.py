@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -85,6 +86,9 @@ class LocalFile:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:
+        mode = os.stat(self.name).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # to open a pipe waits for somebody who writes into it
+            raise OSError(f"it is a {'pipe' if stat.S_ISFIFO(mode) else 'socket'}")
         with open(self.name, "rb") as f:
             yield f, os.fstat(f.fileno()).st_mtime_ns // 1_000_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import errno
@@ -11,6 +12,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import zlib
@@ -328,6 +330,19 @@ def test_a_task_that_starts_first_takes_no_positions_from_those_that_start_later
             f.write("new\n")
     read = [value for task in range(tasks) for value in _read_and_ack(source, tmp_path, task, tasks)]
     assert read == ["new"] * 12
+
+
+def test_what_is_no_file_holds_nothing_up(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(tmp_path):
+        listening.bind("socket")
+        for source in (TextFile("*"), ParquetFile(["pipe", "socket"])):
+            dead = DeadLetters()
+            assert [record.value for record in drain(open_source(source, dead=dead))] in (["1"], [])
+            assert [(where, reason) for where, _, reason in dead.letters] == [
+                (str(tmp_path / name), f"cannot be read: it is a {name}") for name in ("pipe", "socket")
+            ]
 
 
 def test_a_file_is_not_passed_over_for_want_of_file_descriptors(tmp_path: Path) -> None:
