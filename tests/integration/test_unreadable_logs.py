@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from keyed_count_topology import Count, Ongoing, counts_in
 
 from heronpy.api import Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
@@ -87,6 +88,7 @@ def has_log(topology: TopologyHandle) -> None:
     assert topology.status().checkpoints.ended[-1].logged > 0
 
 
+@pytest.mark.long
 def test_what_a_changed_serializer_cannot_read_is_sent_again_from_an_older_checkpoint(tmp_path: Path) -> None:
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(counting(tmp_path)).wait_running()

@@ -210,6 +210,7 @@ def test_a_late_element_joins_two_sessions_of_batches_that_are_done(clicks: Clic
     assert {key for found in clicks.view("sessions").values() for key in found if key[0] == "a"} == {("a", (3.0, 14.0))}
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 59_999)), max_size=12), min_size=1, max_size=4)
 )
