@@ -39,14 +39,13 @@ class Context:
         return ("number",)
 
 
-def component(extent: Any, *, event_time: bool, tasks: int) -> Component:
-    first_end = 10 if isinstance(extent, Duration) and not event_time else None
+def component(extent: Any, *, event_time: bool, tasks: int, slide: Any = None) -> Component:
+    slide = slide or extent
+    first_end = 10 if isinstance(slide, Duration) and not event_time else None
 
     def declare(states: TaskStates) -> TaskWindows:
         return TaskWindows(
-            lambda saved, _own: TrailingWindows(
-                extent, extent, event_time=event_time, first_end=first_end, saved=saved
-            ),
+            lambda saved, _own: TrailingWindows(extent, slide, event_time=event_time, first_end=first_end, saved=saved),
             Context(states),  # type: ignore[arg-type]
             durable=True,
         )
@@ -65,19 +64,62 @@ def number(value: int) -> Tuple:
     return Tuple([value], Detached("numbers", "default", 1, ("number",)), 0)
 
 
-@settings(max_examples=60)
-@given(
-    st.sampled_from([Duration(10), Count(3)]),
-    st.booleans(),
-    st.lists(
-        st.one_of(
-            st.tuples(st.just("add"), st.integers(0, 5)),
-            st.tuples(st.just("time"), st.integers(1, 9)),
-            st.tuples(st.just("tasks"), st.integers(1, 4)),
-        ),
-        max_size=50,
+scripts = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 5)),
+        st.tuples(st.just("time"), st.integers(1, 9)),
+        st.tuples(st.just("tasks"), st.integers(1, 4)),
     ),
+    max_size=50,
 )
+SLIDING = [
+    (Count(5), Count(2)),
+    (Duration(25), Duration(10)),
+    (Count(4), Duration(10)),
+    (Duration(20), Count(3)),
+]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(SLIDING), st.booleans(), scripts)
+def test_an_element_comes_into_sliding_windows_once_and_leaves_them_once(
+    of: tuple[Any, Any], event_time: bool, script: list[tuple[str, int]]
+) -> None:
+    length, slide = of
+    running = component(length, slide=slide, event_time=event_time, tasks=2)
+    seen, new, gone, expired = set[int](), Counter[int](), Counter[int](), Counter[int]()
+    now, added = 0, 0
+
+    def take(effects: Any) -> None:
+        for each in effects:
+            if isinstance(each, Evaluated):
+                seen.update(tup["number"] for tup in each.elements)
+                new.update(tup["number"] for tup in each.new)
+                gone.update(tup["number"] for tup in each.gone)
+            else:
+                expired.update(tup["number"] for tup in each.elements)
+
+    for what, value in [*script, *[("time", 10)] * 10]:
+        if what == "add":
+            tasks = running.declared
+            take(tasks[value % len(tasks)].add(number(added), now + (value if event_time else 0)))
+            added += 1
+        elif what == "time":
+            now += value
+            for task in running.declared:
+                take(task.advance(now))
+        else:
+            rescale(running, value)
+    assert seen == set(new)
+    assert max([*new.values(), *gone.values(), *expired.values()], default=1) == 1
+    waiting = {tup["number"] for task in running.declared for _, tup in task.own.waiting()}
+    if type(length) is type(slide):  # else windows need not have all elements
+        assert seen | waiting == {*range(added)}
+        assert not seen & waiting
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([Duration(10), Count(3)]), st.booleans(), scripts)
 def test_every_element_is_in_one_tumbling_window(extent: Any, event_time: bool, script: list[tuple[str, int]]) -> None:
     running = component(extent, event_time=event_time, tasks=2)
     windows: list[list[int]] = []
