@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
 from typing import Annotated, Any
@@ -50,7 +49,7 @@ def log_level(
     if change is None:
         levels = submit.log_levels(launch)
     else:
-        levels = submit.set_log_level(launch, *change, for_s=for_s, user=getpass.getuser())
+        levels = submit.set_log_level(launch, *change, for_s=for_s, user=submit.default_role())
     within_s = launch.config.metrics.interval_ms / 1000
     if as_json:
         found = {"configured": launch.config.logging.level, "levels": plain(levels), "within_s": within_s}

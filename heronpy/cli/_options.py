@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from heronpy.errors import ConfigError, UsageError
+from heronpy.files import user_path
 
 SERVICE_URL_ENV = "HERON_SERVICE_URL"
 
@@ -18,9 +19,13 @@ def home() -> Path:
     """The directory of everything that `heron` keeps: $HERON_HOME, or ~/.heron. It need not exist yet.
 
     Raises:
-        ConfigError: it can never be a directory, because a file is in its place.
+        ConfigError: it can never be a directory, because a file is in its place; or this user has no home directory.
     """
-    path = Path(os.environ.get("HERON_HOME") or "~/.heron").expanduser().absolute()
+    given = os.environ.get("HERON_HOME")
+    try:
+        path = user_path(given or "~/.heron").absolute()
+    except ConfigError as e:
+        raise ConfigError(f"HERON_HOME is not set, and {e}" if not given else f"HERON_HOME {e}") from e
     existing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
     if not existing.is_dir():
         raise ConfigError(f"HERON_HOME {path} cannot be a directory: {existing} is not one")

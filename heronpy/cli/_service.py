@@ -24,7 +24,7 @@ from heronpy.address import is_loopback
 from heronpy.cli._options import home
 from heronpy.cli._target import Place
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError, UsageError, UserCodeError
-from heronpy.files import read_owned_file
+from heronpy.files import read_owned_file, user_path
 from heronpy.submit import default_role
 
 TOKEN_FILE_ENV = "HERON_SERVICE_TOKEN_FILE"
@@ -59,7 +59,7 @@ class Service:
             raise UsageError(f"--service-url {url!r} must have the form https://HOST[:PORT]")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(f"--service-url {url}: the token would travel in the clear: use https")
-        path = Path(os.environ.get(TOKEN_FILE_ENV) or home() / "service.token").expanduser()
+        path = user_path(os.environ.get(TOKEN_FILE_ENV) or home() / "service.token")
         try:
             token = read_owned_file(path, max_bytes=_TOKEN_BYTES_MAX, private=True).decode("ascii").strip()
         except (HeronError, UnicodeDecodeError) as e:

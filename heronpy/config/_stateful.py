@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 from heronpy.errors import ConfigError
+from heronpy.files import user_path
 
 STATEFUL_FILE: Final = "stateful.yaml"
 URL: Final = "heron.statefulstorage.url"
@@ -42,7 +42,7 @@ def translated(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     if kind and not kind.endswith("LocalFileSystemStorage") and URL not in found:
         raise ConfigError(f"{where}: {_CLASS}: {kind} is not there: set {URL} to a directory, s3://… or redis://…")
     if root:
-        found.setdefault(URL, os.path.expanduser(str(root)))
+        found.setdefault(URL, str(user_path(str(root))))
     if retained is not None:
         found.setdefault(RETAINED, retained)
     return found

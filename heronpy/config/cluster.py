@@ -26,6 +26,7 @@ from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
 from heronpy.config._stateful import translated
 from heronpy.config._statemgr_keys import SESSION_TIMEOUT, SESSION_TIMEOUT_MS_MIN, translated_statemgr
 from heronpy.errors import ConfigError, nearest
+from heronpy.files import user_path
 
 FILES = (
     "cluster.yaml",
@@ -177,7 +178,6 @@ def load_cluster(
         hint = nearest(cluster, known) or f"; known are {', '.join(known) or 'none'}"
         raise ConfigError(f"unknown cluster {cluster!r}{hint}")
     variables = {
-        "HOME": str(Path.home()),
         "HERON_HOME": str(home),
         "CLUSTER": cluster,
         "ROLE": role,
@@ -211,7 +211,7 @@ def load_cluster(
 
 def _conf_root(config_path: str | Path | None) -> Path:
     if config_path is not None:
-        root = Path(config_path).expanduser()
+        root = user_path(config_path)
         if not root.is_dir():
             raise ConfigError(f"--config-path {root} is not a directory")
         return root
@@ -259,8 +259,10 @@ def _substitute(value: Any, key: str, variables: Mapping[str, str]) -> Any:
         return value
 
     def replacement(match: re.Match[str]) -> str:
+        if match[1] == "HOME":  # not before it is needed: a uid without a name has none
+            return str(user_path("~"))
         if match[1] not in variables:
-            raise ConfigError(f"{key}: unknown variable ${{{match[1]}}}{nearest(match[1], variables)}")
+            raise ConfigError(f"{key}: unknown variable ${{{match[1]}}}{nearest(match[1], ['HOME', *variables])}")
         return variables[match[1]]
 
     return _VARIABLE.sub(replacement, value)
@@ -279,7 +281,7 @@ def _convert(key: str, value: Any) -> Any:
     if key == "heron.class.scheduler":
         return _SCHEDULERS.get(text.rpartition(".")[2], text)
     if key in _FILES:
-        return str(Path(text).expanduser().absolute()) if text else ""
+        return str(user_path(text).absolute()) if text else ""
     if key != "heron.class.state.manager":
         return text
     kind = _STATE_MANAGERS.get(text.rpartition(".")[2])

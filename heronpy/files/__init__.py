@@ -16,6 +16,7 @@ from heronpy.files._owned_file import read_owned_file
 from heronpy.files._private import make_private
 from heronpy.files._replace import replace_file, replacing
 from heronpy.files._sync import sync
+from heronpy.files._user_path import user_path
 
 __all__ = [
     "ABSENT",
@@ -30,4 +31,5 @@ __all__ = [
     "replace_file",
     "replacing",
     "sync",
+    "user_path",
 ]

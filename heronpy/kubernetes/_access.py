@@ -72,7 +72,7 @@ def load_access(context: str = "", *, kubeconfig: Path | None = None) -> Access:
 
 def _kubeconfigs() -> list[Path]:
     named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    return named or [Path.home() / ".kube" / "config"]
+    return named or [Path(os.path.expanduser("~/.kube/config"))]
 
 
 def _of_service_account() -> Access:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from heronpy.api.topology import INSTANCE_ENV
 from heronpy.api.topology_context import PACKAGE_ENV
 from heronpy.errors import AlreadyExistsError, NotFoundError
+from heronpy.files import user_path
 from heronpy.loader import _archive
 from heronpy.loader._load import MAIN_RECORD, PACKAGE, add_script, arguments, import_user_module
 from heronpy.loader.definition import Definition
@@ -86,7 +87,7 @@ def version_of(directory: Path, requirements: str = "") -> str:
                 content = hashlib.file_digest(file, "sha256").digest()
         digest.update(repr((path.relative_to(package).as_posix(), content)).encode())
     if requirements:
-        path = Path(requirements).expanduser()
+        path = user_path(requirements)
         try:
             digest.update(repr(("requirements", path.read_bytes())).encode())
         except OSError as e:

@@ -17,6 +17,7 @@ import cloudpickle
 
 import heronpy
 from heronpy.errors import ConfigError, HeronError, NotFoundError, TopologyError, UsageError, UserCodeError, nearest
+from heronpy.files import user_path
 from heronpy.loader import user_traceback
 from heronpy.loader.main_code import module_main, script_main
 from heronpy.pipeline.job import Job
@@ -136,7 +137,7 @@ def pickle_by_value_in_spark() -> None:
 
 
 def _file(ref: str) -> Path:
-    path = Path(ref).expanduser()
+    path = user_path(ref)
     if path.is_dir():
         raise UsageError(f"{ref} is a directory: name a .py file, a dotted module or a job that was loaded before")
     if not path.is_file():

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
-from heronpy.files import lock_within, make_private, sync
+from heronpy.files import lock_within, make_private, sync, user_path
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._file_watches import FileWatches
 from heronpy.statemgr._node_file import (
@@ -93,7 +93,7 @@ class FileStateManager(StateManager):
         super().__init__()
         if not str(root):
             raise ConfigError("the file state manager needs a root path (heron.statemgr.root.path)")
-        self._root = os.path.abspath(os.path.expanduser(root))
+        self._root = os.path.abspath(user_path(root))
         self._call_timeout_s = call_timeout_s
         self._owned: dict[str, int] = {}  # path of an ephemeral node of ours -> its locked descriptor
         self._foreign: set[str] = set()

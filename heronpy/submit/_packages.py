@@ -10,6 +10,7 @@ from pathlib import Path
 import heron_scheduler
 
 from heronpy.errors import HeronError, StateError, UnavailableError
+from heronpy.files import user_path
 from heronpy.loader import PACKAGE
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
@@ -28,7 +29,7 @@ def add_requirements(launch: Launch, requirements: str) -> Launch:
     from heronpy.environment import REQUIREMENTS_PATH, collect_requirements, install_requirements
 
     package = launch.dir / PACKAGE
-    collect_requirements(Path(requirements).expanduser(), package)
+    collect_requirements(user_path(requirements), package)
     if heron_scheduler.has_service(launch):  # its containers run in this very directory
         install_requirements(package, launch.dir / REQUIREMENTS_PATH)
     return replace(launch, package_paths=(*launch.package_paths, REQUIREMENTS_PATH))

@@ -39,6 +39,7 @@ from heronpy.config import (
 )
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, TopologyError, nearest
+from heronpy.files import user_path
 from heronpy.plan import WATERMARK_FIELD_KEY, LogicalPlan, PackingPlan, Pickled, key_value, watermark_fields
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
@@ -108,7 +109,7 @@ def prepare(
     role_given, environ_given = bool(role), bool(environ)
     role = check_name("role", role or default_role())
     environ = check_name("environment", environ or "default")
-    home = home.expanduser().absolute()
+    home = user_path(home).absolute()
     config = load_cluster(
         cluster,
         home=home,

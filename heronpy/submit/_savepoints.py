@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from heronpy.config import ALLOW_DROPPED_STATE, MIB, START_CLEAN, is_set, takes_checkpoints
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UsageError
+from heronpy.files import user_path
 from heronpy.plan import LogicalPlan, StateOwner, state_owners
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
@@ -34,7 +34,7 @@ def storage_url(text: str) -> str:
     """
     if not text:
         raise UsageError("the place of a checkpoint is empty: name a URL or a path")
-    return text if "://" in text else str(Path(text).expanduser().absolute())
+    return text if "://" in text else str(user_path(text).absolute())
 
 
 def save_checkpoint(launch: Launch, url: str, *, timeout_s: float = CHECKPOINT_TIMEOUT_S) -> int:

@@ -26,7 +26,7 @@ import heronpy
 from heronpy import loader
 from heronpy.address import bare_host, listening_socket
 from heronpy.errors import AlreadyExistsError, ConfigError, DamagedStateError, HeronError, StateError, UnavailableError
-from heronpy.files import make_private, outrace_removal
+from heronpy.files import make_private, outrace_removal, user_path
 from heronpy.host import begin_submission, end_submission, in_submission, remove_directory
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
@@ -245,7 +245,7 @@ def _issue_certificates(launch: Launch, containers: Iterable[int], home: Path) -
         launch.topology_id,
         {0, *containers},
         days=launch.config.security.certificate_days,
-        scraper=authority.scraper_certificate(home.expanduser().absolute() / "tls"),
+        scraper=authority.scraper_certificate(user_path(home).absolute() / "tls"),
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from heronpy.errors import ConfigError, nearest
+from heronpy.files import user_path
 
 KEY: Final = "topology.secrets"
 USED: Final = re.compile(r"\$\{secret:([^}]*)\}")
@@ -40,7 +40,7 @@ def _named(name: Any) -> str:
 def _reference(name: str, reference: Any) -> str:
     kind, colon, where = reference.partition(":") if isinstance(reference, str) else ("", "", "")
     if kind == "file" and where:
-        return f"file:{Path(where).expanduser().absolute()}"
+        return f"file:{user_path(where).absolute()}"
     matches = {"env": _VARIABLE, "kubernetes": _OF_KUBERNETES}.get(kind)
     if not colon or matches is None or not matches.fullmatch(where):
         raise ConfigError(f"{KEY}: secret {name!r} must be {_FORMS}, not the secret itself")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,17 @@ def test_variables_are_substituted(tmp_path: Path) -> None:
     config = load_cluster("c", home=Path("/h"), role="ada", environ="prod", topology="words", config_path=path)
     assert config.statemgr_root == "/h/c/ada/prod/words"
     assert load(path, {"heron.statemgr.root.path": "${HOME}/x"}).statemgr_root == f"{Path.home()}/x"
+
+
+def test_a_user_without_a_home_directory_needs_one_only_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, statemgr="heron.statemgr.root.path: ${HERON_HOME}/state\n")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 1 << 30)  # has no name, as in many containers
+    assert load(path).statemgr_root == "/home/heron/state"
+    with pytest.raises(ConfigError, match="set HOME"):
+        load(path, {"heron.statemgr.root.path": "${HOME}/x"})
 
 
 def test_state_manager_classes_of_heron_are_understood(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import yaml
 from heronpy.config import KIB
 from heronpy.config.cluster import load_cluster
 from heronpy.errors import ConfigError, HeronError, nearest
-from heronpy.files import read_owned_file
+from heronpy.files import read_owned_file, user_path
 from heronpy.runtime import StatemgrSpec
 
 PORT = 8888
@@ -284,8 +284,7 @@ def _link(item: Any, path: Path) -> ExtraLink:
 
 
 def _path(value: Any, home: Path) -> Path:
-    text = str(value).replace("${HERON_HOME}", str(home)).replace("${HOME}", str(Path.home()))
-    return Path(text).expanduser()
+    return user_path(str(value).replace("${HERON_HOME}", str(home)).replace("${HOME}", "~"))
 
 
 def _map(value: Any, where: str, known: tuple[str, ...]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.driven._orders import DriverReport, Order, Orders
 from heronpy.container import bootstrap_document
 from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateError, UnavailableError
+from heronpy.files import user_path
 from heronpy.plan import PackingPlan, Resources
 from heronpy.runtime import Launch
 from heronpy.security import private_directory, read_secret, write_secret
@@ -220,7 +221,7 @@ class DrivenScheduler(Scheduler):
 
     @property
     def _secrets_path(self) -> Path:
-        return Path(self._secrets).expanduser() / f"{self.launch.topology_id}.json"
+        return user_path(self._secrets) / f"{self.launch.topology_id}.json"
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[StateManager]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,8 +70,15 @@ class YarnConfig:
 
     @property
     def caller(self) -> str:
-        """Who submits."""
-        return self.user or getpass.getuser()
+        """Who submits.
+
+        Raises:
+            ConfigError: the uid of this process has no name.
+        """
+        try:
+            return self.user or getpass.getuser()
+        except (KeyError, OSError) as e:
+            raise ConfigError(f"uid {os.getuid()} has no name: set heron.scheduler.yarn.user, or USER") from e
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
