@@ -290,7 +290,7 @@ def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
     """What its code defines, with the numbers of tasks that it has now, and which instances share a container.
 
     Raises:
-        NotFoundError: the state manager does not know the topology.
+        NotFoundError: the state manager does not know the topology, or has another submission of it.
         StateError: the state manager cannot be read.
     """
     defined, packed = defined_plans(launch)
@@ -304,7 +304,18 @@ def defined_plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
         packing = state.get(Kind.PACKINGPLANS, launch.topology)
     if topology is None or packing is None:
         raise NotFoundError(f"the state manager at {launch.statemgr.root} does not know topology {launch.topology}")
-    return records.plans(launch.topology, records.definition(launch.topology, topology), packing)
+    definition = records.definition(launch.topology, topology)
+    _check_submission(launch, definition.id)
+    return records.plans(launch.topology, definition, packing)
+
+
+def _check_submission(launch: Launch, found: str) -> None:
+    if found not in ("", launch.topology_id):
+        where = f"{launch.cluster}/{launch.role}/{launch.environ}"
+        raise NotFoundError(
+            f"the state manager at {launch.statemgr.root} has another submission of {launch.topology} than "
+            f"{launch.dir}: `heron kill {where} {launch.topology}` removes what is left of this one"
+        )
 
 
 def end_trial(launch: Launch) -> bool:
@@ -432,6 +443,7 @@ def _ask_all(
     location = records.tmaster_location(launch.topology, raw)
     if location is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
+    _check_submission(launch, location.topology_id)
     return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s, waits))
 
 

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from heron_scheduler._certificates import issue_missing, keep_renewed
-from heron_scheduler._engine_state import remove_engine_state
+from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
 from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, service_record, write_pid
@@ -73,7 +73,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
 
         Raises:
             AlreadyExistsError: the topology has a service already.
-            NotFoundError: the topology has no packing plan, or was killed.
+            NotFoundError: the topology has no packing plan, was killed, or is another submission's by now.
         """
         directory = DirectoryWatch(self._launch.dir)
         async with self._only_one():
@@ -240,6 +240,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             value = statemgr.get(Kind.PACKINGPLANS, topology)
             if value is None:
                 raise NotFoundError(f"topology {topology} has no packing plan: it was not submitted, or it was killed")
+            if not is_ours(statemgr, self._launch):  # whose plan and whose service these are
+                raise NotFoundError(f"the state manager has another submission of {topology} than {self._launch.dir}")
             plan = records.packing_plan(topology, value)
             value = statemgr.get(Kind.NEXTPACKINGPLANS, topology)
             following = records.readable(records.next_packing_plan, topology, value, before=None)
