@@ -215,19 +215,21 @@ def exception_lines(exceptions: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def scheduler_lines(service: dict[str, Any]) -> list[str]:
-    """The service in one line; or how many containers the cluster runs, and why not the others."""
-    if "containers" in service:
-        if service["error"]:
-            return [f"scheduler {service['name']}: {service['error']}"]
-        waiting = [one for one in service["containers"] if one["phase"] != "running" or one["reason"]]
-        count = len(service["containers"])
-        return [
-            f"scheduler {service['name']}: {count - len(waiting)} of {count} containers run",
-            *map(_waiting_line, waiting),
-        ]
+    """The service, or how many containers the cluster runs, in one line; and why the others do not run."""
+    if service.get("error"):
+        return [f"scheduler {service['name']}: {service['error']}"]
+    containers = service.get("containers", ())
+    if service["state"] != "none":
+        return [_service_line(service), *(_waiting_line(one) for one in containers if one["reason"])]
+    waiting = [one for one in containers if one["phase"] != "running" or one["reason"]]
+    count = f"{len(containers) - len(waiting)} of {len(containers)} containers run"
+    return [f"scheduler {service['name']}: {count}", *map(_waiting_line, waiting)]
+
+
+def _service_line(service: dict[str, Any]) -> str:
     since = f" for {duration(service['since_s'])}" if service["since_s"] is not None else ""
     pid = f", pid {service['pid']}" if service["pid"] else ""
-    return [f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"]
+    return f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"
 
 
 def _waiting_line(container: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ LATENCIES_REQUEST = tmaster_pb2.MetricsRequest(
 )
 LETTERS_REQUEST = tmaster_pb2.MetricsRequest(metrics=["__dead-letter-count/*", "dead-letter-count*"], by_component=True)
 """Since the topology began, as far as the Topology Master remembers."""
+_NO_SERVICE: dict[str, Any] = {"state": "none", "pid": 0, "since_s": None, "restarts": 0}
 RATES = {"emit": "__emit-count", "execute": "__execute-count", "ack": "__ack-count", "fail": "__fail-count"}
 
 
@@ -60,9 +61,10 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
             for c in logical.components.values()
         ],
-        "scheduler": _service(launch, now_s)
-        if heron_scheduler.has_service(launch)
-        else _cluster(launch, packing, reply if silent is None else None),
+        "scheduler": {
+            **(_service(launch, now_s) if heron_scheduler.has_service(launch) else _NO_SERVICE),
+            **_containers(launch, packing, reply if silent is None else None),
+        },
         "processes": processes,
         "silent": unseen,
         "backpressure": _culprits(reply),
@@ -129,12 +131,12 @@ def _service(launch: Launch, now_s: float) -> dict[str, Any]:
     }
 
 
-def _cluster(launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
-    """Without a service: what the cluster says of each container. How one has ended that is up again is left out."""
+def _containers(launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
+    """What the scheduler says of each container. How one has ended that is up again is left out."""
     registered = {stmgr.location.id for stmgr in reply.stmgrs if stmgr.registered} if reply is not None else set()
     up = {container.id for container in packing.containers if container.stmgr_id in registered}
     up |= {0} if reply is not None else set()
-    error = ""
+    error, absent = "", "pending" if heron_scheduler.has_service(launch) else "lost"
     found = {}
     try:
         found = {one.container: one for one in heron_scheduler.containers(launch)}
@@ -144,17 +146,9 @@ def _cluster(launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusRepl
     for n in sorted({0, *(container.id for container in packing.containers), *found}):
         one = found.get(n)
         reason = "" if one is None or (n in up and one.phase is ContainerPhase.RUNNING) else one.reason
-        known = (one.phase.value, one.host, one.job, reason) if one else ("?" if error else "lost", "", "", "")
+        known = (one.phase.value, one.host, one.job, reason) if one else ("?" if error else absent, "", "", "")
         containers.append({"container": n, **dict(zip(("phase", "host", "job", "reason"), known, strict=True))})
-    return {
-        "state": "none",
-        "pid": 0,
-        "since_s": None,
-        "restarts": 0,
-        "name": launch.scheduler,
-        "error": error,
-        "containers": containers,
-    }
+    return {"name": launch.scheduler, "error": error, "containers": containers}
 
 
 def _latencies(component: str, history: tmaster_pb2.MetricsReply) -> dict[str, dict[str, float]]:

@@ -121,6 +121,19 @@ def _record(found: HostProcess, before: PidFile | None, last_end: str, over_ram_
     return record
 
 
+def record_end(container_dir: Path, process: str, found: HostProcess, how: str) -> None:
+    """Record how a process died, for its supervisor; also of one that did not come to record that it ran."""
+    path = pid_path(container_dir, process)
+    try:
+        before = _read(path)
+    except ReadFailedError as e:
+        log.warning("%s, so how %s ended is not recorded", e, process)
+        return
+    is_its_own = before is not None and (before.pid, before.start_ticks) == (found.pid, found.start_ticks)
+    record = replace(before, last_end=how) if before is not None and is_its_own else _record(found, before, how, 0)
+    _write(path, record)
+
+
 def retire_pid(container_dir: Path, process: str) -> None:
     """Record that a process ended on purpose. Its next one goes on counting its restarts, and is none itself."""
     path = pid_path(container_dir, process)

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import assert_never
 
 from msgspec import structs
@@ -40,7 +41,10 @@ from heronpy.host import (
     mark_killed,
     open_out,
     prepare_heartbeat,
+    read_pids,
+    record_end,
     sweep,
+    tail,
 )
 from heronpy.limits import remove_cgroups
 from heronpy.plan import PackingPlan
@@ -70,6 +74,11 @@ from heronpy.supervision import (
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
+_ENDS = "executor ends: "
+"""Before the reason in the log of one that ends with an error."""
+_LAST_LINE_MAX = 500
+_LATELY_S = 600
+"""For so long it is of interest how the predecessor of an executor died."""
 LOOK_S = 1.0
 """How often the heartbeats of executors are looked at."""
 _STAGE = 0
@@ -94,6 +103,8 @@ class LocalScheduler(Scheduler):
         self._supervision = Supervision(structs.replace(config, stop_timeout_ms=self._stop_timeout_ms))
         self._executors: dict[str, HostProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[int, dict[Path, int]] = {}
+        """Where in its log files what a child has written begins."""
         self._hangs = HangDetector(config.heartbeat_timeout_ms, LOOK_S * 1000)
         self._look_at_s = 0.0
 
@@ -137,8 +148,9 @@ class LocalScheduler(Scheduler):
             if process.alive:
                 continue
             if id in self._supervision.pids:
-                log.warning("the executor of container %s, pid %d, ended%s", id, process.pid, _how(code))
+                self._report_end(id, process, code)
             self._children.pop(process.pid, None)
+            self._log_starts.pop(process.pid, None)
             del self._executors[id]
             self._apply(Exited(id, process.pid, _now_ms()))
         if time.monotonic() >= self._look_at_s:
@@ -164,13 +176,39 @@ class LocalScheduler(Scheduler):
         return [self.launch.dir.as_uri()]
 
     def containers(self) -> Sequence[ContainerStatus]:
-        """The executors that run on this host."""
-        phase = ContainerPhase.ENDING if is_killed(self.launch.dir) else ContainerPhase.RUNNING
+        """The executors that run on this host, and those that died and wait for their next start."""
+        killed, host = is_killed(self.launch.dir), socket.gethostname()
         found = {int(container): process for container, process in self._find_executors().items()}
+        ends = {} if killed else self._last_ends()
+        phase = ContainerPhase.ENDING if killed else ContainerPhase.RUNNING
         return [
-            ContainerStatus(container=n, phase=phase, host=socket.gethostname(), job=f"pid {found[n].pid}")
-            for n in sorted(found)
+            ContainerStatus(container=n, phase=phase, host=host, job=f"pid {found[n].pid}", reason=ends.get(n, ""))
+            if n in found
+            else ContainerStatus(container=n, phase=ContainerPhase.PENDING, reason=ends[n])
+            for n in sorted(found.keys() | ends.keys())
         ]
+
+    def _last_ends(self) -> dict[int, str]:
+        """By container: how its executor died, if it is dead now or died lately."""
+        records = {
+            int(number): read_pids(directory).get(EXECUTOR)
+            for directory in self.launch.dir.glob("container_*")
+            if (number := directory.name.removeprefix("container_")).isdecimal()
+        }
+        return {
+            n: record.last_end
+            for n, record in records.items()
+            if record is not None and (not record.alive or record.restarts_within(_LATELY_S, time.time()))
+        }
+
+    def _report_end(self, id: str, process: HostProcess, code: int | None) -> None:
+        how = _how(code)
+        starts = self._log_starts.get(process.pid, {}) if code is not None and code > 0 else {}
+        last = next(filter(None, (tail(path, from_byte=start, lines=1) for path, start in starts.items())), "")
+        how += f": {last.rpartition(_ENDS)[2]:.{_LAST_LINE_MAX}}" if last else ""
+        log.warning("the executor of container %s, pid %d, ended%s", id, process.pid, f": {how}" if how else "")
+        if code:
+            record_end(self.launch.container_dir(int(id)), EXECUTOR, process, how)
 
     def _find_hung(self) -> None:
         phases = self._supervision.phases
@@ -230,11 +268,13 @@ class LocalScheduler(Scheduler):
         ours = {CONTAINER_ENV: str(container), SUPERVISES_SERVICE_ENV: "1"}
         if self._owner is not None:
             ours[OWNER_ENV] = str(self._owner)
+        logs = [launch.log_dir(container) / name for name in ("executor.out", "executor.log")]
         try:
             launch.container_dir(container).mkdir(exist_ok=True)  # but never a directory of the topology anew
             if prepare_heartbeat(heartbeat := heartbeat_path(launch.container_dir(container), EXECUTOR)):
                 ours[HEARTBEAT_ENV] = str(heartbeat)
-            with open_out(launch.log_dir(container) / "executor.out") as out:
+            with open_out(logs[0]) as out:
+                starts = {path: path.stat().st_size if path.exists() else 0 for path in logs}
                 child = subprocess.Popen(
                     engine_process("heronpy.executor", "--dir", str(launch.dir), "--container", str(container)),
                     cwd=launch.container_dir(container),
@@ -247,7 +287,7 @@ class LocalScheduler(Scheduler):
         except OSError as e:
             log.error("the executor of container %d cannot be started: %s", container, e)
             return None
-        self._children[child.pid] = child
+        self._children[child.pid], self._log_starts[child.pid] = child, starts
         log.info("started the executor of container %d: pid %d", container, child.pid)
         try:
             return HostProcess.of(child.pid)
@@ -283,7 +323,7 @@ def _containers(plan: PackingPlan) -> dict[str, int]:
 def _how(code: int | None) -> str:
     if code is None:
         return ""
-    return f", killed by {signal.Signals(-code).name}" if code < 0 else f" with exit code {code}"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _now_ms() -> float:

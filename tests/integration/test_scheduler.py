@@ -186,6 +186,35 @@ def test_a_service_that_cannot_start_is_reported_with_the_end_of_its_log(topolog
     assert topology.processes("scheduler") == []
 
 
+def test_a_service_leaves_a_later_topology_of_the_same_name_alone(topology: Topology) -> None:
+    topology.submitted(plan(1, 2))
+    later = state_pb2.ExecutionState(topology="words", topology_id="another")
+    topology.statemgr.set(Kind.EXECUTIONSTATE, "words", later.SerializeToString())
+    with pytest.raises(UnavailableError, match="the state manager has another submission of words"):
+        heron_scheduler.launch_service(topology.launch)
+    assert topology.statemgr.get(Kind.SCHEDULERS, "words") is None
+    assert topology.processes("scheduler") == topology.processes("executor") == []
+
+
+def test_how_an_executor_died_is_known_while_it_is_started_again_and_again(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    (topology.launch.container_dir(0) / "executor.lock").mkdir(parents=True)  # so it cannot even record that it runs
+    heron_scheduler.launch_service(topology.launch)
+
+    def reasons() -> None:
+        found = {one.container: one.reason for one in heron_scheduler.containers(topology.launch)}
+        assert found.keys() == {0, 1}
+        assert found[0].startswith("exit code 1: IsADirectoryError: ")
+        assert found[1] == ""
+
+    eventually_sync(reasons)
+    (topology.launch.container_dir(0) / "executor.lock").rmdir()
+    topology.executors(0, 1)
+    killed = topology.executors(0, 1)[1]
+    killed.send(signal.SIGKILL)
+    eventually_sync(lambda: equal(heron_scheduler.containers(topology.launch)[1].reason, "killed by SIGKILL"))
+
+
 def test_a_second_service_gives_way(running: Topology) -> None:
     first = running.service()
     with pytest.raises(UnavailableError, match="has a scheduler service already"):

@@ -76,9 +76,9 @@ def packing_plan(*containers: int) -> PackingPlan:
     )
 
 
-def submit(sm: StateManager, *containers: int, mode: str = "ATMOST_ONCE") -> None:
+def submit(sm: StateManager, *containers: int, mode: str = "ATMOST_ONCE", topology_id: str = "words-1") -> None:
     """What a submit writes before it starts containers."""
-    topology = topology_pb2.Topology(id="words-1", name="words", state=topology_pb2.RUNNING)
+    topology = topology_pb2.Topology(id=topology_id, name="words", state=topology_pb2.RUNNING)
     spout = topology.spouts.add()
     spout.comp.name, spout.comp.class_name = "word", "words.Word"
     spout.comp.config.SetInParent()
