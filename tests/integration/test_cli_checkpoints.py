@@ -46,7 +46,7 @@ def on_disk(home: Path, checkpoints: str) -> Launch:
         topology_id=TOPOLOGY_ID,
     )
     with open_statemgr(launch.statemgr) as state:
-        submit(state, 1)
+        submit(state, 1, topology_id=TOPOLOGY_ID)
         state.set(Kind.EXECUTIONSTATE, launch.topology, execution_of(launch))
     return launch
 

@@ -201,18 +201,21 @@ def test_how_an_executor_died_is_known_while_it_is_started_again_and_again(topol
     (topology.launch.container_dir(0) / "executor.lock").mkdir(parents=True)  # so it cannot even record that it runs
     heron_scheduler.launch_service(topology.launch)
 
-    def reasons() -> None:
-        found = {one.container: one.reason for one in heron_scheduler.containers(topology.launch)}
+    def reasons() -> dict[int, str]:
+        return {one.container: one.reason for one in heron_scheduler.containers(topology.launch)}
+
+    def first_died() -> None:
+        found = reasons()
         assert found.keys() == {0, 1}
         assert found[0].startswith("exit code 1: IsADirectoryError: ")
         assert found[1] == ""
 
-    eventually_sync(reasons)
+    eventually_sync(first_died)
     (topology.launch.container_dir(0) / "executor.lock").rmdir()
     topology.executors(0, 1)
     killed = topology.executors(0, 1)[1]
     killed.send(signal.SIGKILL)
-    eventually_sync(lambda: equal(heron_scheduler.containers(topology.launch)[1].reason, "killed by SIGKILL"))
+    eventually_sync(lambda: equal(reasons().get(1), "killed by SIGKILL"))
 
 
 def test_a_second_service_gives_way(running: Topology) -> None:
