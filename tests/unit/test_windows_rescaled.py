@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -64,6 +65,25 @@ def number(value: int) -> Tuple:
     return Tuple([value], Detached("numbers", "default", 1, ("number",)), 0)
 
 
+def play(
+    running: Component, script: Sequence[tuple[str, int]], take: Callable[[Any], None], *, event_time: bool
+) -> tuple[int, int]:
+    """Add numbers, have time pass and rescale, as a script says: how many were added, and what time it is then."""
+    now, added = 0, 0
+    for what, value in script:
+        if what == "add":
+            tasks = running.declared
+            take(tasks[value % len(tasks)].add(number(added), now + (value if event_time else 0)))
+            added += 1
+        elif what == "time":
+            now += value
+            for task in running.declared:
+                take(task.advance(now))
+        else:
+            rescale(running, value)
+    return added, now
+
+
 scripts = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, 5)),
@@ -88,7 +108,6 @@ def test_an_element_comes_into_sliding_windows_once_and_leaves_them_once(
     length, slide = of
     running = component(length, slide=slide, event_time=event_time, tasks=2)
     seen, new, gone, expired = set[int](), Counter[int](), Counter[int](), Counter[int]()
-    now, added = 0, 0
 
     def take(effects: Any) -> None:
         for each in effects:
@@ -99,17 +118,7 @@ def test_an_element_comes_into_sliding_windows_once_and_leaves_them_once(
             else:
                 expired.update(tup["number"] for tup in each.elements)
 
-    for what, value in [*script, *[("time", 10)] * 10]:
-        if what == "add":
-            tasks = running.declared
-            take(tasks[value % len(tasks)].add(number(added), now + (value if event_time else 0)))
-            added += 1
-        elif what == "time":
-            now += value
-            for task in running.declared:
-                take(task.advance(now))
-        else:
-            rescale(running, value)
+    added, _ = play(running, [*script, *[("time", 10)] * 10], take, event_time=event_time)
     assert seen == set(new)
     assert max([*new.values(), *gone.values(), *expired.values()], default=1) == 1
     waiting = {tup["number"] for task in running.declared for _, tup in task.own.waiting()}
@@ -123,22 +132,11 @@ def test_an_element_comes_into_sliding_windows_once_and_leaves_them_once(
 def test_every_element_is_in_one_tumbling_window(extent: Any, event_time: bool, script: list[tuple[str, int]]) -> None:
     running = component(extent, event_time=event_time, tasks=2)
     windows: list[list[int]] = []
-    now, added = 0, 0
 
     def take(effects: Any) -> None:
         windows.extend([tup["number"] for tup in each.elements] for each in effects if isinstance(each, Evaluated))
 
-    for what, value in script:
-        if what == "add":
-            tasks = running.declared
-            take(tasks[value % len(tasks)].add(number(added), now + (value if event_time else 0)))
-            added += 1
-        elif what == "time":
-            now += value
-            for task in running.declared:
-                take(task.advance(now))
-        else:
-            rescale(running, value)
+    added, now = play(running, script, take, event_time=event_time)
     for task in running.declared:
         take(task.advance(now + 1000))
     kept = [tup["number"] for task in running.declared for _, tup in task.own.waiting()]
