@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import resource
 import signal
 import socket
 import sys
@@ -16,11 +18,13 @@ from starlette.types import ASGIApp
 
 from heronpy.address import bare_host, join_address, listening_socket
 from heronpy.errors import UnavailableError
+from heronpy.web._protocol import CLIENT_S, CONNECTIONS_MAX, Seldom, bounded
 
 STOP_S = 3
 """How long requests that are under way may take when the server stops."""
 BACKLOG = 512
-CONNECTIONS_MAX = 2000
+_FILES = 4 * CONNECTIONS_MAX
+"""So many file descriptors, if the system allows them: for connections, and for what requests open."""
 HEAD_BYTES_MAX = 64 << 10
 """The longest request line with its headers. The longest query has 20,000 characters, each up to three bytes in a URL.
 
@@ -75,6 +79,8 @@ def serve(
     *,
     before_stop: Callable[[], None] = lambda: None,
     certificate: tuple[Path, Path] | None = None,
+    connections_max: int = CONNECTIONS_MAX,
+    client_s: float = CLIENT_S,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Closes the socket.
 
@@ -85,8 +91,12 @@ def serve(
         ready: Called with the URL once it can be asked.
         before_stop: Called before requests that are under way are waited for.
         certificate: Certificate chain and key, as PEM files, to be asked by https; None: by http.
+        connections_max: With more, those that wait longest for their clients are closed.
+        client_s: How long a connection may wait for its client: see `BoundedProtocol`.
     """
     sys.setswitchinterval(_SWITCH_S)
+    _allow_files()
+    logging.getLogger("uvicorn.error").addFilter(Seldom())
     with listening:
         url = f"{'https' if certificate else 'http'}://{join_address(bare_host(host), listening.getsockname()[1])}"
         config = uvicorn.Config(
@@ -94,8 +104,9 @@ def serve(
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            http="h11",
+            limit_concurrency=connections_max + BACKLOG,
+            http=bounded(connections_max, client_s),
+            ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             timeout_graceful_shutdown=STOP_S,
             ssl_certfile=certificate[0] if certificate else None,
@@ -104,3 +115,10 @@ def serve(
         server = _Server(config, lambda: ready(url), before_stop)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(sockets=[listening]))
+
+
+def _allow_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FILES:
+        most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
