@@ -207,11 +207,13 @@ class StateManager(ABC):
         Containers are looked for once more afterwards: one that has taken an incarnation meanwhile either sees that the
         topology is gone, and removes its record itself, or wrote it before this second look.
         """
-        self._mark_removed(topology)
-        self._remove_containers(topology)
-        for kind in Kind:
-            if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS, Kind.TOMBSTONES):
-                self.delete(kind, topology)
+        try:
+            self._mark_removed(topology)
+        except StateError as e:
+            log.info("%s; what else is removed of %s may make room for it", e, topology)
+            self._remove_but_execution(topology)
+            self._mark_removed(topology)
+        self._remove_but_execution(topology)
         self.delete(Kind.EXECUTIONSTATE, topology)
         self._remove_containers(topology)
 
@@ -245,6 +247,12 @@ class StateManager(ABC):
             return  # nothing that runs has such a state
         execution.removed = True
         self.set_if(Kind.EXECUTIONSTATE, topology, execution.SerializeToString(), expected=value)
+
+    def _remove_but_execution(self, topology: str) -> None:
+        self._remove_containers(topology)
+        for kind in Kind:
+            if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS, Kind.TOMBSTONES):
+                self.delete(kind, topology)
 
     def _remove_containers(self, topology: str) -> None:
         for node in self.list(Kind.CONTAINERS):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -194,11 +196,22 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
             left.append(e)
 
     stores = bool(launch.config.package.url or (launch.checkpoints and not keep_state))
-    try:
+
+    def kill() -> None:
         with contextlib.closing(open_statemgr(spec)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
             heron_scheduler.kill(launch, remove_stored if stores else None)
             if heron_scheduler.has_service(launch):
                 _end(launch)
+
+    try:
+        try:
+            kill()
+        except StateError as e:
+            if not _is_full(e) or not heron_scheduler.has_service(launch):
+                raise
+            _end(launch)
+            _make_room(launch)
+            kill()
     except StateError as e:
         _end(launch)
         raise StateError(
@@ -242,6 +255,16 @@ def _remove_stored(launch: Launch, keep: bool) -> None:
         also.callback(remove_packages, launch)
         if not keep:
             remove_checkpoints(launch)
+
+
+def _is_full(error: StateError) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _make_room(launch: Launch) -> None:
+    """Remove what the containers of a topology that has ended have written: its logs may be what fills the disk."""
+    for directory in launch.dir.glob("container_*"):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _end(launch: Launch) -> None:

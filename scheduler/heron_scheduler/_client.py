@@ -9,11 +9,14 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import mmap
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from heron_scheduler import _direct
@@ -134,9 +137,20 @@ def launch_service(launch: Launch) -> None:
         child.kill()
         child.wait()
         last = "\n".join(filter(None, (tail(path, from_byte=start) for path, start in starts.items())))
+        last = last or _unwritable(service_log_dir(launch))
         raise UnavailableError(f"the scheduler service of {launch.topology} {why}" + (f":\n{last}" if last else ""))
     # Reaped when it ends, should this process live that long; a daemon thread holds up no exit.
     threading.Thread(target=child.wait, name="reap-scheduler", daemon=True).start()
+
+
+def _unwritable(directory: Path) -> str:
+    """Why nothing is in the logs there; empty if it could be."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(mmap.PAGESIZE))
+    except OSError as e:
+        return f"{directory} cannot be written: {e.strerror}"
+    return ""
 
 
 def ensure_service(launch: Launch) -> None:
