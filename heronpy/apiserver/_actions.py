@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import heron_scheduler
 
 from heronpy import submit
 from heronpy.apiserver._config import ApiServerConfig
+from heronpy.apiserver._upload import scratch_directory
 from heronpy.apiserver._users import Access, User, private_directory
 from heronpy.cli.parts import DryRunFormat, code_values, collect_status, plan_values, show_plan
 from heronpy.errors import AlreadyExistsError, ForbiddenError, UsageError
@@ -64,8 +64,8 @@ class Actions:
     ) -> dict[str, Any]:
         """Define and start a topology; with `dry_run` only plan it."""
         _check_keys(user, properties, "the request")
-        with tempfile.TemporaryDirectory(prefix="submit-", dir=self.scratch) as directory:
-            definition = self._defined(user, program, Path(directory))
+        with scratch_directory(self.scratch, "submit-") as directory:
+            definition = self._defined(user, program, directory)
             where: dict[str, Any] = {
                 "cluster": cluster,
                 "role": role,
@@ -127,8 +127,8 @@ class Actions:
     ) -> dict[str, Any]:
         """Have a topology run new code, on trial first; with `dry_run` only compare it with what runs."""
         self._check_separate(user, launch)
-        with tempfile.TemporaryDirectory(prefix="code-", dir=self.scratch) as directory:
-            definition = self._defined(user, program, Path(directory))
+        with scratch_directory(self.scratch, "code-") as directory:
+            definition = self._defined(user, program, directory)
             planned = submit.plan_code_update(
                 launch, definition, home=self._config.home, config_path=self._config.config_path
             )

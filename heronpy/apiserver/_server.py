@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,9 @@ from heronpy.apiserver._guard import USER
 from heronpy.apiserver._lanes import Lanes
 from heronpy.apiserver._models import Done
 from heronpy.apiserver._users import User, Users
-from heronpy.errors import ForbiddenError, HeronError, UnavailableError
+from heronpy.errors import ForbiddenError, HeronError, StateError, UnavailableError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -164,11 +167,18 @@ class Server:
             status = e.http_status if isinstance(e, HeronError) else 500
             took = round(time.monotonic() - began_s, 3)
             error = " ".join(str(e).split()) if isinstance(e, HeronError) else type(e).__name__
-            self.audit.record(**about, outcome="failed", status=status, error=error, seconds=took)
+            self._record_outcome(**about, outcome="failed", status=status, error=error, seconds=took)
             raise
         if "name" in result:
             about["topology"] = "/".join(result[key] for key in ("cluster", "role", "environment", "name"))
         found = {"result": result["status"], "code": result.get("code") or None}
         about |= {key: value for key, value in found.items() if value is not None}
-        self.audit.record(**about, outcome="done", seconds=round(time.monotonic() - began_s, 3))
+        self._record_outcome(**about, outcome="done", seconds=round(time.monotonic() - began_s, 3))
         return result
+
+    def _record_outcome(self, **about: Any) -> None:
+        """Of what has been done; the caller is to hear of that, whether or not it can be written down."""
+        try:
+            self.audit.record(**about)
+        except StateError as e:
+            log.error("%s; the outcome of action %s is not in it: %s", e, about["id"], about)

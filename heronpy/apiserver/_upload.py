@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from fastapi import Request
@@ -34,8 +34,8 @@ async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: 
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
         raise TooLargeError(f"the program has {int(declared):,} bytes, and {bytes_max:,} are the most that is accepted")
-    with tempfile.TemporaryDirectory(prefix="upload-", dir=scratch) as directory:
-        path = Path(directory) / "program.zip"
+    with scratch_directory(scratch, "upload-") as directory:
+        path = directory / "program.zip"
         try:
             async with asyncio.timeout(timeout_s):
                 size = await _receive(request, path, bytes_max)
@@ -48,6 +48,21 @@ async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: 
         if not size:
             raise UsageError("there is no program in the request: send a zip archive as its body")
         yield path
+
+
+@contextlib.contextmanager
+def scratch_directory(scratch: Path, prefix: str) -> Iterator[Path]:
+    """A directory for the duration of the block.
+
+    Raises:
+        StateError: it cannot be made.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix=prefix, dir=scratch)
+    except OSError as e:
+        raise StateError(f"the program cannot be written: {e.strerror}") from e
+    with made as directory:
+        yield Path(directory)
 
 
 async def _receive(request: Request, path: Path, bytes_max: int) -> int:

@@ -92,6 +92,7 @@ def define(program: Program, scratch: Path, limits: Limits) -> Definition:
 
     Raises:
         HeronError: as `heronpy.loader.define`; or the archive is refused, or a limit was exceeded.
+        StateError: there is no room for it on this host.
     """
     check_archive(program.archive)
     try:
@@ -100,6 +101,8 @@ def define(program: Program, scratch: Path, limits: Limits) -> Definition:
         if (path := str(program.archive)) not in str(e):
             raise
         raise UsageError(str(e).replace(path, "the program")) from e  # the path is this host's
+    except OSError as e:
+        raise StateError(f"the program cannot be unpacked: {e.strerror or e}") from e
 
 
 def _defined(program: Program, scratch: Path, limits: Limits) -> Definition:

@@ -220,6 +220,18 @@ async def test_what_cannot_be_written_down_is_not_done(
     assert "audit log" in answer.json()["message"]
 
 
+async def test_a_program_for_which_there_is_no_room_is_one_line(
+    http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig, tmp_path: Path
+) -> None:
+    scratch = config.home / "apiserver"
+    scratch.rename(tmp_path / "moved")
+    answer = await http.post("/api/v1/topologies", params=SUBMIT, content=b"x", headers=bearer(tokens["root"]))
+    assert (answer.status_code, answer.json()["message"]) == (
+        503,
+        "the program cannot be written: No such file or directory",
+    )
+
+
 class BlockedKills:
     """Kills that end when they may."""
 
@@ -264,6 +276,16 @@ async def blocked_kills(
 async def test_actions_that_wait_hold_up_nobody_who_only_looks(config: ApiServerConfig, tokens: dict[str, str]) -> None:
     async with blocked_kills(config, tokens["ada"], 2) as (_, client, _kills), asyncio.timeout(300):
         assert (await client.get("/api/v1/topologies")).json() == []
+
+
+async def test_what_is_done_is_answered_also_if_its_outcome_cannot_be_written_down(
+    config: ApiServerConfig, tokens: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with blocked_kills(config, tokens["root"], 1):  # expects 200
+        config.audit_file.unlink()
+        config.audit_file.mkdir()
+    assert "the outcome of action" in caplog.text
+    assert "'result': 'Killed'" in caplog.text
 
 
 async def test_no_more_actions_wait_than_are_configured(config: ApiServerConfig, tokens: dict[str, str]) -> None:
