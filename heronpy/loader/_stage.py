@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from heronpy.api.topology import INSTANCE_ENV
 from heronpy.api.topology_context import PACKAGE_ENV
-from heronpy.errors import AlreadyExistsError, NotFoundError
+from heronpy.errors import AlreadyExistsError, NotFoundError, StateError
 from heronpy.files import user_path
 from heronpy.loader import _archive
 from heronpy.loader._load import MAIN_RECORD, PACKAGE, add_script, arguments, import_user_module
@@ -41,6 +41,7 @@ def stage(definition: Definition, directory: Path) -> Staged:
     Raises:
         AlreadyExistsError: there is a package already.
         NotFoundError: a source has gone since the definition.
+        StateError: something in a source cannot be read, or there is no room for it.
         UsageError: the archive is damaged, or would write outside of the package.
     """
     package = directory / PACKAGE
@@ -58,6 +59,10 @@ def stage(definition: Definition, directory: Path) -> Staged:
                 shutil.copy2(source, package / place)
     except FileNotFoundError as e:
         raise NotFoundError(f"{e.filename} has gone since the topology was defined") from e
+    except shutil.Error as e:  # of a directory: an OSError with a list, and without a reason
+        (source, _, why), *more = e.args[0]
+        others = f", nor {len(more)} others" if more else ""
+        raise StateError(f"{source} cannot be copied into the package{others}: {why}") from e
     if definition.main is not None:
         (package / MAIN_RECORD).write_text(json.dumps(dataclasses.asdict(definition.main)))
     return Staged(

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
-from heronpy.errors import NotFoundError, TopologyError
+from heronpy.errors import NotFoundError, StateError, TopologyError
 from heronpy.loader import Definition, define, stage, version_of
 from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
-from heronpy.proto import plan_pb2, tmaster_pb2
+from heronpy.proto import plan_pb2, tmaster_pb2, topology_pb2
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import CodeUpdate, plan_code_update, prepare
 from heronpy.submit.parts import CodeHealth, misfits_of
@@ -202,6 +202,16 @@ def test_the_same_files_make_the_same_version(tmp_path: Path) -> None:
         versions.append(version_of(tmp_path / name))
     assert versions[0] == versions[1] != versions[2]
     assert len(versions[0]) == 12
+
+
+def test_what_cannot_be_copied_into_a_package_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "words"
+    package.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (package / name).symlink_to("/nowhere")
+    definition = Definition(topology_pb2.Topology(), None, {"words": package}, (".",), None)
+    with pytest.raises(StateError, match=r"words/[ab]\.csv cannot be copied into the package, nor 1 others: .*No such"):
+        stage(definition, tmp_path / "topology")
 
 
 def test_other_requirements_are_other_code(tmp_path: Path) -> None:
