@@ -61,9 +61,9 @@ async def version(request: Request) -> Version:
 
 
 @router.get("/api/v1/topologies", responses=ERRORS)
-async def topologies(server: TheServer) -> list[Topology]:
+async def topologies(request: Request, server: TheServer) -> list[Topology]:
     """All topologies that were submitted through this server."""
-    found = await asyncio.to_thread(server.actions.listed)
+    found = await server.look(request.scope[USER], server.actions.listed)
     return [Topology(**one) for one in found]
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 UPLOADS_MAX = 2
 """Programs of one user that come in at once; more wait, and no other user for them."""
 LOOKS_MAX = 2
-"""Topologies whose status one user asks for at once; more wait."""
+"""Lists, and states of topologies, that one user asks for at once; more wait, and no other user for them."""
 _LOOKS_AT_ONCE_MAX = 8
 STOP_ANSWER_S = 1.5
 """How long callers wait for their actions when the server stops: less than `heronpy.web.serve` waits for them."""
@@ -52,14 +52,14 @@ class Server:
         """To be held while a program of a user comes in."""
         return self._uploads.setdefault(user.name, asyncio.Semaphore(UPLOADS_MAX))
 
-    async def look(self, user: User, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Ask a topology something for a user. It may be silent, which takes time: a user waits for few at once.
+    async def look(self, user: User, function: Callable[[], T]) -> T:
+        """Ask topologies something for a user. They may be silent, which takes time: a user waits for few at once.
 
         Raises:
             UnavailableError: the server stops.
         """
 
-        async def asked() -> dict[str, Any]:
+        async def asked() -> T:
             async with self._looks.setdefault(user.name, asyncio.Semaphore(LOOKS_MAX)):
                 return await asyncio.get_running_loop().run_in_executor(self._looking, function)
 

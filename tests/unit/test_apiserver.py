@@ -278,6 +278,39 @@ async def test_actions_that_wait_hold_up_nobody_who_only_looks(config: ApiServer
         assert (await client.get("/api/v1/topologies")).json() == []
 
 
+async def test_a_user_who_asks_for_many_lists_holds_up_no_other(
+    config: ApiServerConfig, tokens: dict[str, str]
+) -> None:
+    app = create_app(config)
+    begun, may_end, is_first = threading.Semaphore(0), threading.Event(), True
+
+    def listed() -> list[dict[str, Any]]:
+        if is_first:
+            begun.release()
+            assert may_end.wait(600)
+        return []
+
+    def check_begun() -> None:
+        assert begun.acquire(blocking=False)
+
+    app.state.server.actions.listed = listed
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # as on a host with a single core
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9000") as client:
+        path = "/api/v1/topologies"
+        asked = [asyncio.create_task(client.get(path, headers=bearer(tokens["reader"]))) for _ in range(20)]
+        try:
+            await eventually(check_begun)
+            is_first = False
+            async with asyncio.timeout(60):
+                assert (await client.get(path, headers=bearer(tokens["ada"]))).status_code == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            may_end.set()
+            answers = await asyncio.gather(*asked)
+            app.state.server.actions.close()
+    assert [answer.status_code for answer in answers] == [200] * 20
+
+
 async def test_what_is_done_is_answered_also_if_its_outcome_cannot_be_written_down(
     config: ApiServerConfig, tokens: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
