@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import sys
 import uuid
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from topology_on_disk import kill_all
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.host import (
@@ -93,8 +93,7 @@ class Container:
             with contextlib.suppress(ProcessLookupError):
                 executor.kill()
             executor.wait()
-        for process, _ in find_by_environment({TOPOLOGY_ENV: self.launch.topology_id}):
-            process.send(signal.SIGKILL)
+        kill_all(self.launch.topology_id)
 
 
 @pytest.fixture

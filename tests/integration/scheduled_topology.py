@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import heron_scheduler
 import pytest
+from topology_on_disk import kill_all
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.errors import UnavailableError
@@ -128,8 +128,7 @@ def topology(tmp_path: Path, heartbeat_timeout_ms: int) -> Iterator[Topology]:
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     statemgr = open_statemgr(launch.statemgr)
     yield Topology(launch, statemgr)
-    for process, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id}):
-        process.send(signal.SIGKILL)
+    kill_all(launch.topology_id)
     statemgr.close()
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import reaper
+from topology_on_disk import kill_all
 
 from heronpy.config import EngineConfig, ExecutorConfig
-from heronpy.host import CONTAINER_ENV, TOPOLOGY_ENV, HostProcess, child_environment, find_by_environment, read_pids
+from heronpy.host import CONTAINER_ENV, HostProcess, child_environment, read_pids
 from heronpy.limits import hierarchies, remove_cgroups
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
@@ -123,8 +124,7 @@ class Container:
             with contextlib.suppress(ProcessLookupError):
                 executor.kill()
             executor.wait()
-        for process, _ in find_by_environment({TOPOLOGY_ENV: self.launch.topology_id}):
-            process.send(signal.SIGKILL)
+        kill_all(self.launch.topology_id)
         remove_cgroups(self.dir)
 
 

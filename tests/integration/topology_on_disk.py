@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from heronpy.config import EngineConfig
-from heronpy.host import engine_process
+from heronpy.host import TOPOLOGY_ENV, engine_process, find_by_environment
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.proto import state_pb2, topology_pb2
 from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
 from heronpy.security import authority
 from heronpy.statemgr import Kind, StateManager
+from heronpy.testing import eventually_sync
 
 
 def launch_in(
@@ -63,6 +65,18 @@ def execution_of(launch: Launch, *, submitted_s: int = 0) -> bytes:
 def remove(directory: Path) -> None:
     """Remove a directory into which processes write meanwhile. For them it is gone at once."""
     shutil.rmtree(directory.rename(directory.with_name(f"{directory.name}.removed")))
+
+
+def kill_all(topology_id: str) -> None:
+    """Kill all processes of a topology until there are none: those that one look at them misses start others again."""
+
+    def gone() -> None:
+        found = list(find_by_environment({TOPOLOGY_ENV: topology_id}))
+        for process, _ in found:
+            process.send(signal.SIGKILL)
+        assert not found
+
+    eventually_sync(gone)
 
 
 def packing_plan(*containers: int) -> PackingPlan:
