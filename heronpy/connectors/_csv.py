@@ -88,17 +88,19 @@ class _CsvPart(FilePart):
     dialect: _Dialect
 
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
-        reader = _RowReader(f, self.path, self.dialect, dead_letter, self.may_grow)
+        reader = _RowReader(f, self.path, self.dialect, self.may_grow)
         names: Sequence[str] | None = self.dialect.fields
         if self.dialect.header:
-            header = next(reader, None)
-            if reader.set_aside:  # with another row's values as names, every row would be wrong
-                dead_letter(self.path, None, "its header cannot be read")
+            try:
+                header = next(reader, None)
+            except csv.Error as e:  # with another row's values as names, every row would be wrong
+                dead_letter(self.path, None, f"its header cannot be read: {why(e)}")
                 return
             names = names or (header and header[1])
             if names and (twice := _twice(names)) is not None:  # a dict would have only the last of its values
                 dead_letter(self.path, None, f"its header has several fields {twice!r}: name them by `fields`")
                 return
+        reader.dead_letter = dead_letter
         if position is not None and position > reader.offset:
             reader.seek(next_line(f, position))
         while True:
@@ -106,6 +108,10 @@ class _CsvPart(FilePart):
             yield Rows(values, starts, reader.offset, [time_ms] * len(values), f"{self.path}:")
             if reader.ended:
                 return
+
+
+def _refuse(where: str, row: Any, reason: str) -> None:
+    raise csv.Error(reason)
 
 
 def _twice(names: Sequence[str]) -> str | None:
@@ -119,17 +125,16 @@ class _RowReader:
     # only the first line is set aside, and reading goes on with the second. A row is limited to `csv.field_size_limit`
     # for each field, so a stray quote costs at most that much of parsing twice.
 
-    def __init__(self, f: BinaryIO, path: str, dialect: _Dialect, dead_letter: DeadLetter, may_grow: bool) -> None:
+    def __init__(self, f: BinaryIO, path: str, dialect: _Dialect, may_grow: bool) -> None:
         self.offset = 0
         """Where the next row begins."""
         self.ended = False
-        self.set_aside = 0
-        """How many lines were malformed."""
+        self.dead_letter: DeadLetter = _refuse
+        """For rows that are malformed; at first that raises csv.Error."""
         self._file = f
         self._path = path
         self._bom = codecs.lookup(dialect.encoding).name in ("utf-8", "utf-8-sig")
         self._encoding = "utf-8" if self._bom else dialect.encoding
-        self._dead_letter = dead_letter
         self._may_grow = may_grow
         """Whether a row that the end of the file cuts off is left out."""
         self._taken: list[bytes] = []
@@ -230,5 +235,4 @@ class _RowReader:
             self.seek(first_line(self._file, behind))
 
     def _aside(self, start: int, row: Any, reason: str) -> None:
-        self.set_aside += 1
-        self._dead_letter(f"{self._path}:{start}", row, reason)
+        self.dead_letter(f"{self._path}:{start}", row, reason)

@@ -23,6 +23,8 @@ class PartPosition(NamedTuple):
     """Where the next row begins; None: nothing is read."""
     spans: tuple[Span, ...]
     """Times of rows that have none of their own: a row keeps the one that it was first read with."""
+    damage: str = ""
+    """Why it cannot be read further, which was set aside."""
 
 
 class PartSource(Source):
@@ -63,13 +65,14 @@ class PartSplit:
 
 class _PartSplitReader(SplitReader):
     def __init__(self, part: Part, position: PartPosition, context: SourceContext) -> None:
-        generation, offset, spans = position
+        generation, offset, spans, damage = position
         if offset is not None and offset > part.limit:
             generation, offset, spans = generation + 1, None, ()
         if (changed := part.changed) is not None:
             spans = tuple(extended(spans, changed))
-        self._position = PartPosition(generation, offset, spans)
-        self._iterator: Iterator[Rows] = part.rows(offset, context.dead_letter)
+        self._position = PartPosition(generation, offset, spans, damage)
+        self._dead_letter = context.dead_letter
+        self._iterator: Iterator[Rows] = part.rows(offset, self._set_aside)
         self._rows: Rows | None = None
         self._next = 0
         self._ended = False
@@ -101,7 +104,7 @@ class _PartSplitReader(SplitReader):
         if rows is None:
             self._ended = True
         elif not rows.values:  # malformed ones
-            self._position = self._position._replace(offset=rows.end)
+            self._reach(rows.end)
         else:
             spans, generation = self._position.spans, self._position.generation
             if spans:
@@ -114,7 +117,20 @@ class _PartSplitReader(SplitReader):
         first, last = self._next, min(self._next + limit, len(rows.values))
         whole = last == len(rows.values)
         self._next = last
-        self._position = self._position._replace(offset=rows.end if whole else rows.starts[last])
+        self._reach(rows.end if whole else rows.starts[last])
         if whole:
             self._rows = None
         return rows.records(first, last, None)
+
+    def _reach(self, offset: int) -> None:
+        if offset != self._position.offset:
+            self._position = self._position._replace(offset=offset, damage="")
+
+    def _set_aside(self, where: str, row: Any, reason: str) -> None:
+        """What keeps the rest from being read is found each time that more is looked for, and set aside once."""
+        if row is None:
+            damage = f"{where}: {reason}"
+            if damage == self._position.damage:
+                return
+            self._position = self._position._replace(damage=damage)
+        self._dead_letter(where, row, reason)

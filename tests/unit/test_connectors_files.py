@@ -540,7 +540,8 @@ def test_a_csv_file_whose_header_is_malformed_is_set_aside(tmp_path: Path) -> No
     (tmp_path / "a.csv").write_bytes(b"a,\xff\n1,2\n3,4\n")
     dead = DeadLetters()
     assert drain(open_source(CsvFile(tmp_path / "a.csv"), dead=dead)) == []
-    assert (str(tmp_path / "a.csv"), None, "its header cannot be read") in dead.letters
+    reason = "its header cannot be read: not utf-8: invalid start byte at byte 2"
+    assert dead.letters == [(str(tmp_path / "a.csv"), None, reason)]
 
 
 def test_names_that_are_there_twice_lose_no_value_silently(tmp_path: Path) -> None:

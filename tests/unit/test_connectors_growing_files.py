@@ -29,14 +29,19 @@ class Reader:
     """A task that looks for more before each read, and remembers the values and the ids that it has read."""
 
     def __init__(
-        self, source: Source, discover_every_s: float | None = 1.0, forget_after_s: float | None = None
+        self,
+        source: Source,
+        discover_every_s: float | None = 1.0,
+        forget_after_s: float | None = None,
+        dead: DeadLetters | None = None,
     ) -> None:
+        """Without `dead` a dead letter fails the test."""
         self.now_s = 0.0
         self.positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
         self._splits = SplitSet(
             source,
             self.positions,
-            split_context(),  # a dead letter fails the test
+            split_context(dead),
             discover_every_s=discover_every_s,
             idle_after_s=60,
             forget_after_s=forget_after_s,
@@ -145,6 +150,49 @@ def test_what_is_looked_at_once_has_its_last_row_whenever_it_was_written(tmp_pat
     reader = Reader(TextFile(path), discover_every_s=None)
     reader.look()
     assert reader.values == ["1", "2"]
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "content"),
+    [
+        ("a.txt.gz", TextFile, gzip.compress(os.urandom(100_000).hex().encode())[:-9]),
+        ("a.csv", CsvFile, b"a,\xff\n1,2\n"),
+        ("a.csv", CsvFile, b"a,a\n1,2\n"),
+        ("a.parquet", ParquetFile, b"PAR1 and then nothing"),
+    ],
+    ids=["gz", "header", "names", "parquet"],
+)
+def test_what_cannot_be_read_is_set_aside_once_however_often_it_is_looked_at(
+    tmp_path: Path, name: str, source: Callable[[Any], Source], content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    os.utime(path, (1, 1))  # nobody is writing it
+    dead = DeadLetters()
+    reader = Reader(source(path), dead=dead)
+    for _ in range(3):
+        reader.look()
+    assert len(dead.letters) == 1
+    again = Reader(source(path), dead=dead)
+    again.positions.update(reader.positions)  # as a checkpoint has them
+    again.look()
+    assert len(dead.letters) == 1
+    reader.close()
+    again.close()
+
+
+def test_a_file_that_goes_on_and_is_damaged_again_is_set_aside_again(tmp_path: Path) -> None:
+    path, lines = tmp_path / "a.gz", b"".join(b"%d\n" % n for n in range(100_000))
+    whole, dead = gzip.compress(lines), DeadLetters()
+    reader = Reader(TextFile(path), dead=dead)
+    for part, letters in ((whole[: len(whole) // 2], 1), (whole[:-9], 2), (whole, 2)):
+        path.write_bytes(part)
+        os.utime(path, (1, 1))
+        for _ in range(3):
+            reader.look()
+        assert len(dead.letters) == letters
+    assert reader.values == [f"{n}" for n in range(100_000)]
     reader.close()
 
 
