@@ -70,6 +70,7 @@ def heron(cluster: LocalCluster, *args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_windows_that_wait_for_what_a_spouts_limit_keeps_back_are_a_reason(cluster: LocalCluster) -> None:
     handle = cluster.submit(Waiting, name="waiting").wait_running()
 

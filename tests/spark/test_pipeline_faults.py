@@ -182,6 +182,7 @@ def test_a_jvm_that_cannot_write_a_file_as_it_starts_is_ended_and_said(tmp_path:
     assert not jvm.is_running()
 
 
+@pytest.mark.long
 def test_a_jvm_that_is_killed_is_named_and_the_next_run_is_exact(tmp_path: Path, spark: Any) -> None:
     archive(tmp_path, rows := rows_of(0))
     marker = tmp_path.with_name("computing")

@@ -225,7 +225,9 @@ def test_any_runs_over_any_archive_make_the_sessions_that_one_run_makes(
             world.check(upto_ms)
 
 
-@pytest.mark.parametrize("kind", [Sessions, Nested, Reduced])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Reduced]
+)
 @settings(max_examples=10)
 @given(st.data())
 def test_sessions_that_go_on_from_open_ones_are_those_that_are_made_from_scratch(
@@ -286,7 +288,9 @@ def filled(kind: type[Sessions], place: Path, batches: int) -> Sessions:
     return world
 
 
-@pytest.mark.parametrize("kind", [Sessions, Nested, Reduced])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Reduced]
+)
 def test_a_run_reads_what_is_new_and_a_late_file_what_it_can_touch_however_long_the_history_is(
     kind: type[Sessions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
