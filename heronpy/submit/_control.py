@@ -105,7 +105,7 @@ def change_plan(launch: Launch, base: PackingPlan, packing: PackingPlan, *, time
     except UnavailableError:
         if plans(launch)[1] != packing:
             raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         with uninterrupted():
             _say_what_is_decided(launch, base)
         raise
@@ -237,7 +237,7 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
     except (ConfigError, NotFoundError, StateError, UnavailableError) as e:
         why = str(e).removeprefix(f"{launch.topology}: ")
         raise StateError(f"{launch.topology} is not killed{paused}: {why}; {way_out}") from e
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         log.warning("%s is not killed%s; %s", launch.topology, paused, way_out)
         raise
 

@@ -101,33 +101,45 @@ def update_code(
         StateError: the old code runs; says why, with the last error of user code.
         UnavailableError: the Topology Master does not answer; or somebody else updates the code.
     """
-    launch, began_ms = planned.launch, int(time.time() * 1000)
-    with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, _LOCK, _LOCK_S):
-        if end_trial(launch):
-            on_step("rolling back what an interrupted update has left")
-            _settle(launch)
-        base = plans(launch)[1]
-        if not base.runs_like(planned.base) and planned.base.trial is None:
-            raise StateError(f"{launch.topology} has changed meanwhile: ask again")
-        _remove_unused(launch, base)
-        try:
-            on_step("staging the package")
-            code = _staged(planned)
-            if not heron_scheduler.has_service(launch):
-                code = stored(launch, code)
-                _bring_to_hosts(launch, code, timeout_s, on_step)
-            trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
-            for containers in planned.steps:
-                _try(planned, code, containers, trial, timeout_s, began_ms, on_step)
-            packing = plans(launch)[1]
-            _refuse_rolled_back(launch, packing, code, began_ms)
-            change_plan(launch, packing, packing.accepted(), timeout_s=timeout_s)
-        except BaseException as e:
-            on_step("rolling back")
-            with uninterrupted():
-                _roll_back(launch, planned.after, e)
+    launch, version = planned.launch, ""
+    try:
+        with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, _LOCK, _LOCK_S):
+            version = _carry_out(planned, timeout_s, on_step)
+    except StateError as e:
+        if not version:
             raise
-        _remove_unused(launch, plans(launch)[1])
+        log.warning("%s", e)  # the lock was lost: what is accepted is accepted all the same
+    return version
+
+
+def _carry_out(planned: CodeUpdate, timeout_s: float, on_step: Callable[[str], None]) -> str:
+    """Update the code, under the topology's lock. Returns its version, accepted."""
+    launch, began_ms = planned.launch, int(time.time() * 1000)
+    if end_trial(launch):
+        on_step("rolling back what an interrupted update has left")
+        _settle(launch)
+    base = plans(launch)[1]
+    if not base.runs_like(planned.base) and planned.base.trial is None:
+        raise StateError(f"{launch.topology} has changed meanwhile: ask again")
+    _remove_unused(launch, base)
+    try:
+        on_step("staging the package")
+        code = _staged(planned)
+        if not heron_scheduler.has_service(launch):
+            code = stored(launch, code)
+            _bring_to_hosts(launch, code, timeout_s, on_step)
+        trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
+        for containers in planned.steps:
+            _try(planned, base, code, containers, trial, timeout_s, began_ms, on_step)
+        packing = plans(launch)[1]
+        _refuse_rolled_back(launch, packing, code, began_ms)
+        accepted = packing.accepted()
+        change_plan(launch, packing, accepted, timeout_s=timeout_s)
+    except BaseException as e:
+        with uninterrupted():
+            _roll_back(launch, planned.after, e, on_step)
+        raise
+    _remove_unused(launch, accepted)
     return code.version
 
 
@@ -141,6 +153,7 @@ def _bring_to_hosts(launch: Launch, code: CodeVersion, timeout_s: float, on_step
 
 def _try(
     planned: CodeUpdate,
+    base: PackingPlan,
     code: CodeVersion,
     containers: tuple[int, ...],
     trial: CodeTrial,
@@ -149,8 +162,8 @@ def _try(
     on_step: Callable[[str], None],
 ) -> None:
     launch, packing = planned.launch, plans(planned.launch)[1]
-    if packing.trial is None and packing.versions != {trial.fallback}:
-        raise StateError(f"{launch.topology} was changed by somebody else")
+    if packing.trial is None and not packing.runs_like(base):  # a container of another update would keep the old code
+        raise StateError(f"{launch.topology} was changed by somebody else: ask again")
     if containers != planned.steps[0]:
         _refuse_rolled_back(launch, packing, code, began_ms)
     on_step("taking a checkpoint" if launch.checkpoints else f"restarting container {containers[0]}")
@@ -197,9 +210,18 @@ def _newest_error(launch: Launch, began_ms: int) -> str:
     return ""
 
 
-def _roll_back(launch: Launch, version: str, error: BaseException) -> None:
-    """Have the old code come back, and wait for it. What fails is logged: `error` is what is raised."""
+def _roll_back(launch: Launch, version: str, error: BaseException, on_step: Callable[[str], None]) -> None:
+    """Have the old code come back, and wait for it, unless the new code is accepted already.
+
+    What fails is logged: `error` is what is raised.
+    """
     try:
+        packing = plans(launch)[1]
+        if packing.trial is None and version in packing.versions:
+            log.warning("code %s of %s was accepted already, and stays", version, launch.topology)
+            _remove_unused(launch, packing)
+            return
+        on_step("rolling back")
         end_trial(launch)
         packing = plans(launch)[1]
         if packing.trial is None and version not in packing.versions:

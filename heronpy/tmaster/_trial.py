@@ -24,6 +24,8 @@ def refusal(request: UpdateRequested, *, checkpoints: bool) -> str:
         return "the packing plan names code that it does not have"
     if packing.trial is not None and checkpoints and len(packing.versions) > 1:
         return "with checkpoints all containers change their code at once"
+    if packing.trial is None and len(packing.versions) > 1:
+        return "code is accepted when all containers run it"
     if base.trial is None or packing in (base.accepted(), base.rolled_back()):
         return ""
     if not checkpoints and packing.trial == base.trial and packing.parallelism == base.parallelism:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from versioned_topology import KEYS, counts_in, program, seen_in, versions_in
 
-from heronpy.submit import plans
+from heronpy import loader
+from heronpy.errors import StateError
+from heronpy.plan import PackingPlan
+from heronpy.runtime import Launch
+from heronpy.submit import plan_code_update, plans, update_code
+from heronpy.submit.parts import change_plan
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+
+_CHANGE_PLAN = "heronpy.submit._update_code.change_plan"
 
 
 def command(program: Path, *options: str) -> list[str]:
@@ -136,6 +145,56 @@ def test_without_checkpoints_containers_change_their_code_one_after_the_other(tm
         for path in tmp_path.glob("counts-*.json"):
             path.unlink()
         eventually_sync(lambda: runs(2))
+
+
+def test_containers_that_come_while_new_code_is_staged_do_not_keep_the_old_code(tmp_path: Path) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(program(tmp_path, 1, stateful=False)).wait_running()
+        second = loader.define(str(program(tmp_path, 2, stateful=False)), "-", [])
+
+        def more(step: str) -> None:
+            if step == "staging the package":
+                topology.update(containers=3, count=3)
+
+        with pytest.raises(StateError, match="was changed by somebody else: ask again"):
+            update_code(plan_code_update(topology.launch, second, home=cluster.home), on_step=more)
+        assert (len(plans(topology.launch)[1].containers), plans(topology.launch)[1].versions) == (3, {""})
+        version = update_code(plan_code_update(topology.launch, second, home=cluster.home))
+        after = plans(topology.launch)[1]
+        assert ([container.code for container in after.containers], after.trial) == ([version] * 3, None)
+
+
+def test_what_goes_wrong_after_code_is_accepted_leaves_it_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        first, second = (program(tmp_path, version, stateful=True) for version in (1, 2))
+        topology = cluster.submit(first).wait_running()
+
+        def update(path: Path, accepted: Callable[[], None]) -> str:
+            def change(launch: Launch, base: PackingPlan, packing: PackingPlan, **how: float) -> None:
+                change_plan(launch, base, packing, **how)
+                if base.trial is not None:
+                    accepted()
+
+            monkeypatch.setattr(_CHANGE_PLAN, change)
+            definition = loader.define(str(path), "-", [])
+            return update_code(plan_code_update(topology.launch, definition, home=cluster.home))
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        def lose_lock() -> None:
+            next(cluster.home.glob("state/*/locks/versioned__code")).unlink()
+
+        version = update(second, lose_lock)
+        assert (plans(topology.launch)[1].versions, code_directories(topology)) == ({version}, [version])
+        assert "was lost while it was held" in caplog.text
+        with pytest.raises(KeyboardInterrupt):
+            update(first, interrupt)
+        (newest,) = plans(topology.launch)[1].versions
+        assert (newest != version, code_directories(topology)) == (True, [newest])
+        assert f"code {newest} of versioned was accepted already, and stays" in caplog.text
 
 
 def test_at_least_once_with_checkpoints_nothing_is_lost(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ class Refusing(Unsaved):
             raise RuntimeError("no such account")
 
 
+INTERRUPTS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
 def submitted(cluster: LocalCluster, spout: type[Unsaved], flag: Path, tasks: int = 1) -> TopologyHandle:
     builder = TopologyBuilder("saving")
     builder.add_spout("words", spout, tasks)
@@ -97,7 +100,10 @@ def test_what_cannot_be_saved_ends_the_wait_of_a_kill_which_says_what_is_kept(
         assert (killed.returncode, killed.stdout) == (0, "killed saving\n"), killed
 
 
-def test_an_interrupted_kill_says_what_it_leaves_and_no_more_checkpoints_are_tried(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("by", "code"), INTERRUPTS)
+def test_an_interrupted_kill_says_what_it_leaves_and_no_more_checkpoints_are_tried(
+    tmp_path: Path, by: signal.Signals, code: int
+) -> None:
     with LocalCluster(FAST) as cluster:
         topology = submitted(cluster, Hanging, tmp_path / "flag")
         command = [sys.executable, "-m", "heronpy.cli", "kill", "saving"]
@@ -106,11 +112,11 @@ def test_an_interrupted_kill_says_what_it_leaves_and_no_more_checkpoints_are_tri
             assert kill.stderr is not None
             waits = kill.stderr.readline()
             assert "of 60 s: checkpoint 2 waits for the snapshots of tasks 1 (words)" in waits, waits
-            kill.send_signal(signal.SIGINT)
-            said = kill.stderr.read().splitlines()
-        assert kill.returncode == 130
-        assert "saving is not killed, but paused" in said[-2], said
-        assert said[-1] == "heron: interrupted"
+            kill.send_signal(by)
+            said = kill.stderr.read()
+        assert kill.returncode == code
+        assert "saving is not killed, but paused" in said
+        assert said.endswith("heron: interrupted\n") == (by is signal.SIGINT)
         (tmp_path / "flag").unlink()
         submit.activate(topology.launch)
         assert submit.take_checkpoint(topology.launch) > 1
@@ -134,7 +140,10 @@ def test_what_cannot_be_saved_ends_the_wait_of_an_update_and_nothing_is_changed(
         assert topology.status().state == "RUNNING"
 
 
-def test_an_interrupted_update_says_that_nothing_is_changed_and_no_more_checkpoints_are_tried(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("by", "code"), INTERRUPTS)
+def test_an_interrupted_update_says_that_nothing_is_changed_and_no_more_checkpoints_are_tried(
+    tmp_path: Path, by: signal.Signals, code: int
+) -> None:
     with LocalCluster(FAST) as cluster:
         topology = submitted(cluster, Hanging, tmp_path / "flag", tasks=2)
         before = submit.plans(topology.launch)[1]
@@ -145,11 +154,11 @@ def test_an_interrupted_update_says_that_nothing_is_changed_and_no_more_checkpoi
             for line in update.stderr:
                 if "of 120 s: checkpoint " in line and "waits for the snapshots of tasks " in line:
                     break
-            update.send_signal(signal.SIGINT)
-            said = update.stderr.read().splitlines()
-        assert update.returncode == 130, said
-        assert "the plan of saving is not changed" in said[-2], said
-        assert said[-1] == "heron: interrupted"
+            update.send_signal(by)
+            said = update.stderr.read()
+        assert update.returncode == code, said
+        assert "the plan of saving is not changed" in said
+        assert said.endswith("heron: interrupted\n") == (by is signal.SIGINT)
         (tmp_path / "flag").unlink()
         assert submit.take_checkpoint(topology.launch) > 1
         assert submit.plans(topology.launch)[1] == before

@@ -104,6 +104,19 @@ def test_nothing_else_is_changed_while_code_is_on_trial() -> None:
     assert fresh.replies == ["with checkpoints all containers change their code at once"]
 
 
+def test_code_that_some_containers_lack_is_not_accepted() -> None:
+    world = World(Store({Kind.TOPOLOGIES: topology(), Kind.PACKINGPLANS: PACKING.to_proto().SerializeToString()}))
+    world.settle()
+    world.feed(hello(1, 1), hello(2, 2))
+    world.settle(time=False)
+    half = PACKING.on_trial(CODE, (1,), CodeTrial("", 50.0))
+    for base, wanted in ((PACKING, half), (half, half.accepted())):
+        world.feed(UpdateRequested(9, base, wanted, 60.0, world.now_s))
+        world.settle(time=False)
+    assert world.replies == ["", "code is accepted when all containers run it"]
+    assert _wanted(world) == half
+
+
 @pytest.mark.parametrize("accepted", [True, False])
 def test_without_checkpoints_containers_follow_one_after_the_other(accepted: bool) -> None:
     world = World(Store({Kind.TOPOLOGIES: topology(), Kind.PACKINGPLANS: PACKING.to_proto().SerializeToString()}))
