@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from heronpy.plan._code import CodeTrial, CodeVersion
 from heronpy.proto import plan_pb2, topology_pb2
@@ -91,6 +91,9 @@ class PackingPlan:
     """The code that containers run, may fall back to, or are to have on their hosts, apart from what was submitted."""
     trial: CodeTrial | None = None
     """The newest code is not accepted yet."""
+    revision: int = field(default=0, compare=False)
+    """Grows with each change that the Topology Master writes: so a plan of an old backup shows. Of two that are alike,
+    it is not a difference."""
 
     def __post_init__(self) -> None:
         own = max((i.task_id for c in self.containers for i in c.instances), default=0)
@@ -203,6 +206,7 @@ class PackingPlan:
             master=self.master.to_proto(),
             codes=[code.to_proto() for code in self.codes],
             trial=self.trial.to_proto() if self.trial is not None else None,
+            revision=self.revision,
             containers=[
                 plan_pb2.ContainerPacking(
                     id=c.id,
@@ -232,6 +236,7 @@ class PackingPlan:
             master=Resources.from_proto(proto.master) if proto.HasField("master") else MASTER,
             codes=tuple(CodeVersion.from_proto(code) for code in proto.codes),
             trial=CodeTrial.from_proto(proto.trial) if proto.HasField("trial") else None,
+            revision=proto.revision,
             containers=tuple(
                 ContainerPacking(
                     id=c.id,

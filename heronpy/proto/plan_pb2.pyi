@@ -62,20 +62,22 @@ class CodeVersion(_message.Message):
     def __init__(self, version: _Optional[str] = ..., package_paths: _Optional[_Iterable[str]] = ..., definition: _Optional[bytes] = ..., package_url: _Optional[str] = ..., package_sha256: _Optional[str] = ..., package_bytes: _Optional[int] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
-    __slots__ = ("id", "containers", "highest_task_id", "master", "codes", "trial")
+    __slots__ = ("id", "containers", "highest_task_id", "master", "codes", "trial", "revision")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_TASK_ID_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     id: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerPacking]
     highest_task_id: int
     master: Resources
     codes: _containers.RepeatedCompositeFieldContainer[CodeVersion]
     trial: CodeTrial
-    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[CodeVersion, _Mapping]]] = ..., trial: _Optional[_Union[CodeTrial, _Mapping]] = ...) -> None: ...
+    revision: int
+    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[CodeVersion, _Mapping]]] = ..., trial: _Optional[_Union[CodeTrial, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class CodeTrial(_message.Message):
     __slots__ = ("fallback", "timeout_s")

@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from heronpy.config import CheckpointsConfig
 from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, TopologyError
@@ -285,6 +286,7 @@ class Core(KnownTopology):
             check_fits(state.logical.with_parallelism(request.packing.parallelism), request.packing)
         except TopologyError as e:
             return [Reply(request.call, str(e))]
+        request = structs.replace(request, packing=replace(request.packing, revision=state.packing.revision + 1))
         self._update = PlanUpdate.begin(request, checkpoints=self.checkpoints is not None)
         if self.checkpoints is not None:
             self._update.lasting = self.checkpoints.coordinator.counts.lasting
@@ -517,7 +519,9 @@ class Core(KnownTopology):
         if event.value is None:
             self._nodes.changed(event)
             return []
-        if (why := _durable.damage(event.kind, self._topology, event.value)) is not None:
+        why = _durable.damage(event.kind, self._topology, event.value)
+        why = why or _durable.outdated(event.kind, self._topology, event.value, self._nodes.values.get(event.kind))
+        if why is not None:
             self._nodes.damaged(event.kind, event.value, why)
             return []
         if event.kind is not Kind.PACKINGPLANS:

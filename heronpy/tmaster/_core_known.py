@@ -134,8 +134,13 @@ class KnownTopology:
 
     def _plan_changed(self, event: NodeChanged) -> list[Effect]:
         known = (self._plan_saved, self._plan_write[0].value if self._plan_write is not None else None)
-        if event.value is not None and (event.value in known or self._saved_plan(event.value) is not None):
+        if event.value is not None and event.value in known:
             return []
+        found = self._saved_plan(event.value)
+        if found is not None and found.version >= self._publisher.published_version:
+            return []
+        if found is not None:
+            log.warning("the state manager has plan %d, which is older: the newest is written again", found.version)
         return self._published(self._publisher.vanished(event.now_s))
 
     def _repacked(self, defined: topology_pb2.Topology, value: bytes, now_s: float) -> PackingChanged:

@@ -3,7 +3,9 @@
 A state manager may come back empty: ZooKeeper without its data directory, a files root that was removed. Others wrote
 most nodes of a topology (submit, the scheduler service) and may be long gone, so the active Topology Master remembers
 the newest value of each. A killed topology is not brought back: its processes end before its nodes are removed.
-A damaged value is never remembered: the last good one is written over it, while it is still the damaged one.
+A damaged value is never remembered: the last good one is written over it, while it is still the damaged one. So is a
+packing plan older than one that was there: the state manager was restored from a backup, and code that the old plan
+names may be removed, and its tasks' ids used by others.
 """
 
 from __future__ import annotations
@@ -45,13 +47,26 @@ def damage(kind: Kind, topology: str, value: bytes) -> StateError | None:
     return None
 
 
+def outdated(kind: Kind, topology: str, value: bytes, newest: bytes | None) -> StateError | None:
+    """Why a sound value is not to be used beside the newest that is known; None: it may be."""
+    if kind is not Kind.PACKINGPLANS or newest is None:
+        return None
+    found, known = (records.packing_plan(topology, each).revision for each in (value, newest))
+    if found >= known:
+        return None
+    return StateError(
+        f"node {kind.value}/{topology} of the state manager has revision {found} of the packing plan, and {known} was "
+        "there: is it of an old backup?"
+    )
+
+
 def sorted_out(
     values: Mapping[Kind, bytes | None],
     copy: Mapping[Kind, bytes],
     unreadable: Mapping[Kind, ReadFailedError],
     topology: str,
 ) -> tuple[dict[Kind, bytes], dict[Kind, bytes]]:
-    """What is sound, and what is damaged and can be written again.
+    """What is to be used, and what is damaged or outdated and can be written again.
 
     Args:
         values: What the state manager has.
@@ -67,6 +82,8 @@ def sorted_out(
     for kind in KINDS:
         value = values.get(kind)
         why = damage(kind, topology, value) if value is not None else None
+        if value is not None and why is None:
+            why = outdated(kind, topology, value, copy.get(kind))
         if value is not None and why is None:
             sound[kind] = value
             continue

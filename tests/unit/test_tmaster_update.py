@@ -191,6 +191,60 @@ def test_a_new_topology_master_takes_no_task_for_restored_that_ran_by_the_packin
     assert {status.epoch for status in successor.reports["stmgr-1"].tasks} == {successor.plan.restore_epoch}
 
 
+def updated(wanted: PackingPlan) -> Scaled:
+    """A topology that has been updated to a packing plan."""
+    world = running()
+    world.update(wanted)
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.packing, world.plan.packing, world.replies) == (wanted, wanted, [""])
+    return world
+
+
+def test_each_update_has_a_revision_of_its_own_and_is_no_other_plan_for_it() -> None:
+    wanted = scaled((1, 3), (2,))
+    world = updated(wanted)
+    assert (wanted.revision, world.packing.revision, world.plan.packing.revision) == (0, 1, 1)
+    world.update(PACKING, base=wanted)
+    world.settle(time=False)
+    world.snapshot(1, 2, 3)
+    world.settled()
+    assert (world.packing, world.packing.revision) == (PACKING, 2)
+
+
+def test_a_plan_of_an_old_backup_takes_no_update_back_while_all_run(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = scaled((1, 3), (2,))
+    world = running()
+    backup = dict(world.store.nodes)
+    world = updated(wanted)
+    plan, nodes_after = world.plan, dict(world.store.nodes)
+    for kind in (Kind.PACKINGPLANS, Kind.PPLANS):
+        world.store.set(kind, backup[kind])
+        world.settled()
+        world.pass_time(2.0)
+        assert world.store.nodes[kind] == nodes_after[kind]
+    assert (world.packing, world.plan) == (wanted, plan), "no task is restored, ended or started again"
+    assert "has revision 0 of the packing plan, and 1 was there" in caplog.text
+
+
+def test_a_topology_master_that_starts_beside_an_old_backup_goes_on_with_its_copy() -> None:
+    wanted = scaled((1, 3), (2,))
+    backup = dict(running().store.nodes)
+    world = updated(wanted)
+    store, held = world.store, world.plan
+    store.followers.clear()
+    store.nodes.clear()
+    store.nodes.update({kind: value for kind, value in backup.items() if kind is not Kind.TMASTERS})
+    successor = Scaled(store, location=b"second", copy=world.copy)
+    successor.settle()
+    assert (successor.core.state.packing, successor.packing) == (wanted, wanted)
+    successor.reports = world.reports
+    successor.feed(*(hello(10 + c, c, plan_version=held.version) for c in (1, 2)))
+    successor.settled()
+    assert successor.plan.packing == wanted
+
+
 def test_while_a_container_is_being_started_the_old_plan_goes_on_and_only_divisible_checkpoints_are_committed() -> None:
     world = running()
     wanted = scaled((1,), (2,), (3,))
