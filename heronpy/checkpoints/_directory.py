@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import stat
@@ -97,14 +96,17 @@ class DirectoryStorage(CheckpointStorage):
                     f"{path} belongs to another user, or others can write to it: nothing of it is unpickled"
                 )
 
-    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
-        folders = {start.rpartition("/")[0] for start in names}
-        for folder, _, files in itertools.chain.from_iterable(os.walk(self.directory / name) for name in folders):
-            for name in files:
-                path = Path(folder, name)
-                with contextlib.suppress(OSError):  # gone, or renamed into place
-                    if name[0] == "." and name.endswith(".tmp") and time.time() - path.stat().st_mtime > _TORN_S:
-                        path.unlink()
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS), *, lately: bool = False) -> None:
+        for start in names:
+            for folder, _, files in os.walk(self.directory / start.rpartition("/")[0]):
+                for name in files:
+                    path = Path(folder, name)
+                    whole = path.with_name(name[1:]).relative_to(self.directory).as_posix()
+                    if name[0] != "." or not name.endswith(".tmp") or not whole.startswith(start):
+                        continue
+                    with contextlib.suppress(OSError):  # gone, or renamed into place
+                        if lately or time.time() - path.stat().st_mtime > _TORN_S:
+                            path.unlink()
 
     def clear(self) -> None:
         # With what killed processes have left half-written, and the directory itself if nothing else is in it.

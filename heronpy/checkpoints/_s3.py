@@ -254,14 +254,15 @@ class S3Storage(CheckpointStorage):
             if failed := answer.get("Errors"):
                 raise StateError(f"{self}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
 
-    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS), *, lately: bool = False) -> None:
         """Abort uploads in parts that began so long ago that their writer is dead."""
         before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_TORN_S)
         uploads = self._client.get_paginator("list_multipart_uploads")
         try:
             for name in names:
                 pages = uploads.paginate(Bucket=self._bucket, Prefix=self._prefix + name)
-                for one in [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]:
+                found = [one for page in pages for one in page.get("Uploads", ())]
+                for one in [one for one in found if lately or one["Initiated"] < before]:
                     self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
         except (self._client_error, *self._any_error) as e:  # they do no harm, and not every user may list them
             _log.info("%r: uploads that were begun long ago cannot be removed: %s", self, e)

@@ -154,11 +154,12 @@ class CheckpointStorage(ABC):
             UntrustedError: they could have.
         """
 
-    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS), *, lately: bool = False) -> None:
         """Delete what killed processes have left half-written. It is invisible, but takes space.
 
         Args:
             names: how the names begin under which it was to be stored. What is there besides may be others' work.
+            lately: what was begun or written lately, too: nobody can be storing anything under these names.
         """
 
     def clear(self) -> None:

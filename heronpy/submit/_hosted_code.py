@@ -38,7 +38,7 @@ def stored(launch: Launch, code: CodeVersion) -> CodeVersion:
     from heronpy.uploader import open_uploader, pack
 
     with (
-        tempfile.TemporaryDirectory(prefix="heron-package-") as scratch,
+        tempfile.TemporaryDirectory(prefix=".stored-", dir=launch.code_dir("")) as scratch,  # goes with unused code
         open_uploader(launch.config.package.url) as uploader,
     ):
         archive = pack(launch.code_dir(code.version) / PACKAGE, Path(scratch) / f"{PACKAGE}.tar.gz")

@@ -51,7 +51,7 @@ def store_packages(launch: Launch, undo: Callable[[Callable[[Launch], None], Lau
     from heronpy.environment import PYTHON, own_tag, pack_environment
     from heronpy.uploader import open_uploader, pack
 
-    with tempfile.TemporaryDirectory(prefix="heron-package-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=".stored-", dir=launch.dir) as scratch:  # goes with that if this is killed
         archives = {PACKAGE: pack(launch.dir / PACKAGE, Path(scratch) / f"{PACKAGE}.tar.gz")}
         if launch.config.package.python == "ship":
             archives[PYTHON] = pack_environment(Path(scratch) / f"{PYTHON}.tar.gz")

@@ -99,6 +99,7 @@ class StoredUploader(Uploader):
         self._storage.create(removal, b"")
         if not self._storage.names(uses):
             self._storage.delete([name])
+            self._storage.remove_torn([name], lately=True)  # who stores it from now on takes another name
         self._storage.delete([removal])
 
     def close(self) -> None:

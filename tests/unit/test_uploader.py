@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterable
@@ -243,6 +246,34 @@ def test_what_is_stored_in_part_leaves_nothing(
         with pytest.raises(type(error)):
             uploader.store(archive, topology_id="a-1")
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+_KILLED_HALF_WAY = """
+import os, signal, sys
+from pathlib import Path
+from heronpy.checkpoints import DirectoryStorage
+from heronpy.uploader import StoredUploader
+
+class HalfWay(DirectoryStorage):
+    def put(self, name, chunks):
+        def half():
+            yield b"half"
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().put(name, half())
+
+StoredUploader(HalfWay(Path(sys.argv[1])), sys.argv[1]).store(Path(sys.argv[2]), topology_id="words-1")
+"""
+
+
+def test_what_a_killed_process_was_storing_is_removed_with_its_topology(tmp_path: Path, source: Path) -> None:
+    archive, store = pack(source, tmp_path / "package.tar.gz"), tmp_path / "packages"
+    killed = subprocess.run([sys.executable, "-c", _KILLED_HALF_WAY, str(store), str(archive)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    others = store / ".notes.tmp"
+    others.touch()
+    with open_uploader(str(store)) as uploader:
+        uploader.remove_all(topology_id="words-1")
+    assert [path for path in store.rglob("*") if path.is_file()] == [others]
 
 
 def test_kills_and_submissions_at_once_lose_no_package(tmp_path: Path, source: Path) -> None:
