@@ -125,6 +125,9 @@ def problem_of(coordinator: CheckpointCoordinator) -> str:
     """Why there is no checkpoint."""
     if coordinator.fallback.problem:
         return coordinator.fallback.problem
-    if coordinator.missing:
-        return f"tasks {', '.join(map(str, coordinator.missing[:_SHOWN]))} have not stored their snapshots"
-    return coordinator.counts.last_failure or f"checkpoints are {coordinator.phase.value}"
+    counts = coordinator.counts
+    if not coordinator.missing:
+        return counts.last_failure or f"checkpoints are {coordinator.phase.value}"
+    waits = f"tasks {', '.join(map(str, coordinator.missing[:_SHOWN]))} have not stored their snapshots"
+    # One that has just begun would hide why those before it have failed.
+    return f"{waits}; {counts.last_failure}" if counts.ended and counts.ended[-1].failure else waits

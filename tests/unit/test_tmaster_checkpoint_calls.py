@@ -70,7 +70,8 @@ def test_one_that_fails_is_followed_by_another_until_time_is_up() -> None:
     world.snapshot(1)
     world.pass_time(30.0)
     world.settle(time=False)
-    why = "no checkpoint within 30 s: tasks 2 have not stored their snapshots"
+    failed = "checkpoint 1: a task failed: task 1: the storage does not answer"
+    why = f"no checkpoint within 30 s: tasks 2 have not stored their snapshots; {failed}"
     assert world.replies == [f"{why}; there is no earlier checkpoint"]
 
 
