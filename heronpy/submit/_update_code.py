@@ -229,7 +229,9 @@ def _roll_back(launch: Launch, version: str, error: BaseException, on_step: Call
                 change_plan(launch, packing, clean, timeout_s=_CALL_S)
             _settle(launch)
             _remove_unused(launch, clean)
-    except NotFoundError:  # it was killed meanwhile, maybe before its new package was stored
+    except NotFoundError as gone:  # it was killed meanwhile, maybe before its new package was stored
+        if not isinstance(error, NotFoundError):  # what has failed for it names a file, say
+            log.warning("%s", gone)
         if not heron_scheduler.has_service(launch):
             _remove_stored(launch, None)
     except HeronError as e:

@@ -164,6 +164,19 @@ def test_containers_that_come_while_new_code_is_staged_do_not_keep_the_old_code(
         assert ([container.code for container in after.containers], after.trial) == ([version] * 3, None)
 
 
+def test_an_update_of_a_topology_that_is_killed_meanwhile_says_so_and_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(program(tmp_path, 1, stateful=False)).wait_running()
+        second = loader.define(str(program(tmp_path, 2, stateful=False)), "-", [])
+        planned = plan_code_update(topology.launch, second, home=cluster.home)
+        with pytest.raises(StateError, match="cannot be written"):
+            update_code(planned, on_step=lambda step: topology.kill() if step == "staging the package" else None)
+        assert "does not know topology versioned" in caplog.text
+        assert not topology.launch.dir.exists()
+
+
 def test_what_goes_wrong_after_code_is_accepted_leaves_it_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
