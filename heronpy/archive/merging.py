@@ -162,11 +162,9 @@ def _merged_footer(files: Sequence[Location], footers: Sequence[Footer]) -> Foot
             element = merge(element, footer.element)
         except SchemaMismatch as mismatch:
             raise _DamagedError(path, str(mismatch)) from mismatch
-    # What these files have replaced may still be there: it must not count again when they are gone.
-    inherited = {name for footer in footers for name in footer.replaces}
-    folder = files[0].parent
-    there = {file.path.name for file in files_of(folder).listed(folder)} if inherited else set()
-    replaces = {path.name for path in files} | (inherited & there)
+    # What these files have replaced may still be there: it must not count again when they are gone. And a run that was
+    # computed from it must find that it is not lost, however often it has been merged since.
+    replaces = {path.name for path in files}.union(*(footer.replaces for footer in footers))
     return Footer(
         footers[0].codec,
         element,

@@ -29,7 +29,7 @@ def commit(
     fingerprints: Mapping[int, str],
     inputs: Mapping[int, Mapping[str, str]],
     *,
-    listed: Mapping[int, Mapping[str, str]],
+    listed: Mapping[int, Mapping[str, list[str]]],
     damaged: Mapping[int, str],
     direct: Mapping[int, str],
     carried: Collection[int],
@@ -49,7 +49,7 @@ def commit(
         version: of its files.
         fingerprints: of the batches that it computed.
         inputs: of each batch, by archive.
-        listed: see `Batch.listed`.
+        listed: see `Batch.files`.
         damaged: what could not be read of the input of batches.
         direct: see `Batch.direct`.
         carried: batches of which only what is behind reductions was computed.
@@ -83,7 +83,7 @@ def commit(
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
         done.archives = {stage: names[stage] for stage in done.inputs if stage in names}
         done.direct = direct.get(batch, "")
-        done.listed = dict(listed.get(batch, {}))
+        done.files = dict(listed.get(batch, {}))
         done.took_s = report.took_s
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]

@@ -87,7 +87,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
 
 
 def _computed(sc: SparkContext, job: Job, plan: BatchPlan, manifest: Manifest, upto: int) -> tuple[Report, str]:
-    archives = open_archives(job, plan)
+    archives = open_archives(job, plan, manifest.batches)
     read = Batches(None, upto)
     _refuse_less(job, archives, manifest, manifest.unread, upto)
     readings, total_bytes = source_readings(plan.sources(), cores(sc))

@@ -14,6 +14,8 @@ KEPT = "~"
 """How the names of views begin that only runs read; no other's does, and stores take it."""
 DAMAGED = "!"
 """In the name of a batch's input, before each file of which something cannot be read."""
+GONE = f"{DAMAGED}gone="
+"""The same before what names the files that are gone, where a batch has to be computed without them."""
 
 
 def damage_of(fingerprint: str) -> str:
@@ -85,8 +87,9 @@ class Batch:
     """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
     archives: dict[str, str] = field(default_factory=dict)
     """What those are called that `inputs` names by their stages: these may be numbers, which others have later."""
-    listed: dict[str, str] = field(default_factory=dict, compare=False)
-    """What names the files that these were, by archive: as long as it is the same, no late rows have come."""
+    files: dict[str, list[str]] = field(default_factory=dict, compare=False)
+    """What names the files that these were, by archive, ascending: see `inputs.named`. Without others no late rows have
+    come; with all of them nothing is gone. Empty: an earlier heronpy did not say."""
     views: dict[str, Parts] = field(default_factory=dict)
     monoids: dict[str, str] = field(default_factory=dict)
     """What each view was merged with: values of different monoids cannot be merged."""

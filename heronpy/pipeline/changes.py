@@ -283,9 +283,9 @@ def remember(manifest: Manifest, found: Found, program: str, undone: Iterable[in
     """
     for one in found.archives:
         for batch, seen in one.found.items():
-            if seen != manifest.batches.seen(one.stage, batch):
+            if is_other := seen != manifest.batches.seen(one.stage, batch):
                 manifest.batches.set_seen(one.stage, batch, seen)
-                _name_anew(manifest, one, batch, seen)
+            _name_anew(manifest, one, batch, seen, is_other=is_other)
             _rename(manifest, one, batch, seen)
         if found.affected is None:
             gone = [batch for batch, _ in manifest.batches.seen_from(one.stage, None) if batch not in one.found]
@@ -300,13 +300,14 @@ def remember(manifest: Manifest, found: Found, program: str, undone: Iterable[in
     manifest.checked = found.checked
 
 
-def _name_anew(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | None) -> None:
+def _name_anew(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | None, *, is_other: bool) -> None:
     """After a compaction, a batch was computed from the files that there are now."""
     done = manifest.batches.get(batch)
     if seen is None or seen.unreadable or done is None or done.inputs.get(one.stage) != seen.fingerprint:
         return
-    if (listed := one.listed(batch)) != done.listed.get(one.stage):
-        manifest.batches.amend(batch, replace(done, listed={**done.listed, one.stage: listed}))
+    files = done.files.get(one.stage)  # None: an earlier heronpy did not say
+    if (is_other or files is None) and (listed := one.listed(batch)) != files:
+        manifest.batches.amend(batch, replace(done, files={**done.files, one.stage: listed}))
 
 
 def _rename(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | None) -> None:

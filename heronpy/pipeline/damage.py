@@ -32,7 +32,7 @@ def report_damage(report: RunReport) -> None:
     more = f" (and {len(report.damaged) - 1} more)" if len(report.damaged) > 1 else ""
     error = DamagedInputError(
         f"{batch_names(report.blocked, report.batch_length_ms)} cannot be done: {what}{more}; put back what is "
-        "damaged, or do without it: --accept-damage"
+        "damaged or gone, or do without it: --accept-damage"
     )
     error.report = report
     raise error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
 from heronpy.pipeline._history import History
-from heronpy.pipeline.batch import DAMAGED, Seen, damage_of
+from heronpy.pipeline.batch import DAMAGED, GONE, Seen, damage_of
 from heronpy.pipeline.execute import ScanTask
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.plan import BatchPlan
@@ -47,8 +47,13 @@ class ArchiveInput:
     """As of before the files were listed: what was complete then is among them."""
     found: dict[int, Seen | None] = field(default_factory=dict)
     """What there is of each batch that was looked at; None: nothing."""
+    gone: dict[int, set[str]] = field(default_factory=dict)
+    """What names files that a batch was computed from and that are gone, where it cannot stay as it is for others have
+    come; or was computed without them already."""
     known: Callable[[int], Seen | None] = lambda batch: None
     """What an earlier run has found of a batch."""
+    made_of: Callable[[int], tuple[str, Sequence[str]]] = lambda batch: ("", ())
+    """The fingerprint of what a batch that is done was computed from, and what names its files."""
     name: str = ""
     """What the program calls it."""
 
@@ -76,20 +81,33 @@ class ArchiveInput:
         listing, before = listing_of(files), self.known(batch)
         if before is not None and before.listing == listing and not before.unreadable:
             self.found[batch], self.files[batch] = before, files
-            return
-        good, bad = self.archive.check(files)
-        self.damaged |= bad
-        if good:
-            self.files[batch] = good
-        whole = self.archive.fingerprint(good) if good else f"{batch}:0:{0:016x}"
-        size_bytes = sum(file.size_bytes for file in files)
-        self.found[batch] = Seen(listing, whole, len(files), size_bytes, len(bad))
+        else:
+            good, bad = self.archive.check(files)
+            self.damaged |= bad
+            if good:
+                self.files[batch] = good
+            whole = self.archive.fingerprint(good) if good else f"{batch}:0:{0:016x}"
+            size_bytes = sum(file.size_bytes for file in files)
+            self.found[batch] = before = Seen(listing, whole, len(files), size_bytes, len(bad))
+        fingerprint, names = self.made_of(batch)
+        if fingerprint != before.fingerprint and (gone := self._gone(files, names, GONE in fingerprint)):
+            self.gone[batch] = gone
 
-    def listed(self, batch: int) -> str:
-        """What names the files of a batch, readable or not: another one when any has come or is gone."""
-        names = {file.path.name for file in self.files.get(batch, ())}
-        names |= {file.path.name for file in self.damaged if file.batch == batch}
-        return hashlib.blake2b("\n".join(sorted(names)).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    def listed(self, batch: int) -> list[str]:
+        """`Batch.files` of a batch: what names its files, readable or not, and those that are gone."""
+        files = [*self.files.get(batch, ()), *(file for file in self.damaged if file.batch == batch)]
+        return sorted(named(file.path.name for file in files) | self.gone.get(batch, set()))
+
+    def _gone(self, files: Sequence[ArchiveFile], names: Iterable[str], is_known: bool) -> set[str]:
+        """Those of some names whose files are gone, if that is known or there are other files.
+
+        What a compaction has replaced is not gone.
+        """
+        there = named(file.path.name for file in files)
+        gone = {*names} - there
+        if gone and (is_known or not there.issubset(names)):
+            return gone - named(self.archive.noted(files))
+        return set()
 
     def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
         """Files of some batches, or of all."""
@@ -110,6 +128,12 @@ def listing_of(files: Iterable[ArchiveFile]) -> str:
     for file in files:
         digest.update(f"{file.path.name} {file.size_bytes} {file.stamp}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def named(names: Iterable[str]) -> set[str]:
+    """Digests that stand for the names of files, in the manifest: short, as there may be thousands in a batch."""
+    encoded = (name.encode(errors="surrogateescape") for name in names)
+    return {hashlib.blake2b(name, digest_size=6).hexdigest() for name in encoded}
 
 
 def open_archives(job: Job, plan: BatchPlan, history: History | None = None) -> list[ArchiveInput]:
@@ -149,8 +173,17 @@ def named_archives(job: Job, plan: BatchPlan, history: History | None) -> list[A
         one = ArchiveInput(node.stage, archive, {}, name=node.archive_name)
         if history is not None:
             one.known = functools.partial(history.seen, node.stage)
+            one.made_of = functools.partial(_made_of, history, one)
         inputs.append(one)
     return inputs
+
+
+def _made_of(history: History, one: ArchiveInput, batch: int) -> tuple[str, Sequence[str]]:
+    done = history.get(batch)
+    for stage, fingerprint in () if done is None else done.inputs.items():
+        if done is not None and done.archives.get(stage, one.name if stage == one.stage else "") == one.name:
+            return fingerprint, done.files.get(stage, ())
+    return "", ()
 
 
 def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) -> dict[int, dict[str, str]]:
@@ -170,6 +203,8 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
         for file in one.chosen(None):
             if (seen := unread.get(str(file.path))) is not None:
                 damaged.setdefault(file.batch, []).append(f"{DAMAGED}{file.path.name}={seen}")
+        for batch, gone in one.gone.items():
+            damaged.setdefault(batch, []).append(GONE + ",".join(sorted(gone)))
         for batch, found in one.found.items():
             if found is not None:
                 whole = found.fingerprint + "".join(sorted(damaged.get(batch, ())))
@@ -177,8 +212,8 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     return made
 
 
-def listed(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> dict[int, dict[str, str]]:
-    """`Batch.listed` of batches."""
+def listed(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> dict[int, dict[str, list[str]]]:
+    """`Batch.files` of batches."""
     return {batch: {one.stage: one.listed(batch) for one in archives if one.found.get(batch)} for batch in batches}
 
 
@@ -195,7 +230,7 @@ def hurt_batches(
         for batch in [batch for batch, found in inputs.items() if damage_of(found.get(one.stage, ""))]:
             done = history.get(batch)
             whole = "" if done is None else done.inputs.get(one.stage, "")
-            if done is not None and whole and not damage_of(whole) and done.listed.get(one.stage) == one.listed(batch):
+            if done is not None and whole and not damage_of(whole) and done.files.get(one.stage) == one.listed(batch):
                 hurt.setdefault(batch, {})[one.stage] = whole
     return hurt
 
@@ -209,6 +244,10 @@ def damaged_batches(archives: Sequence[ArchiveInput], unread: Container[str]) ->
         for file in one.chosen(None):
             if str(file.path) in unread:
                 found.setdefault(file.batch, f"{file.path}: a part of it cannot be read")
+        for batch, gone in one.gone.items():
+            found.setdefault(
+                batch, f"{one.archive.directory}/batch={batch}: {len(gone)} of the files that it had are gone"
+            )
     return found
 
 

@@ -120,6 +120,52 @@ def test_what_is_computed_from_late_rows_and_from_what_is_damaged_is_refused(
     world.check_settled()
 
 
+@pytest.mark.parametrize(
+    ("late", "compacted", "seen"),
+    [(5, 0, False), (1, 2, True), pytest.param(1, 0, True, marks=LONG), pytest.param(3, 2, False, marks=LONG)],
+)
+def test_late_rows_do_not_hide_that_a_file_is_gone(tmp_path: Path, late: int, compacted: int, seen: bool) -> None:
+    world = computed(tmp_path, windows=True)
+    (gone,) = world.files(2)
+    whole = gone.read_bytes()
+    gone.unlink()
+    if seen:  # and nothing is left of the batch
+        report = world.run(everything=True)
+        assert report.notes == [
+            "the archive has lost rows of batch 1970-01-01 00:00:20: their results stay as they are"
+        ]
+    world.write(2, count=late)
+    for _ in range(compacted):  # merged more than once before a run looks
+        world.write(2, count=1)
+        assert compact(world.job, min_files=2).files_after == 1
+        compact(world.job, keep_replaced_s=0)
+    world.write(BATCHES, upto=BATCHES)
+    for _ in range(2):
+        with pytest.raises(DamagedInputError, match=r"cannot be done: .*/batch=2: 1 of the files .* gone; put back"):
+            world.run()
+    assert world.run(accept_damage=True).batches == [2, 3, 4]
+    done = Manifest.load(tmp_path).batches[2]
+    assert done.damaged
+    assert done.elements == late + compacted
+    assert world.run(everything=True).batches == [], "what was accepted stays so"
+    gone.write_bytes(whole)
+    assert world.run(everything=True).batches == [2, 3, 4]
+    world.check()
+    world.check_settled()
+
+
+def test_files_that_were_merged_more_than_once_between_two_runs_are_not_gone(tmp_path: Path) -> None:
+    world = computed(tmp_path)
+    for _ in range(3):
+        world.write(2, count=1)
+        assert compact(world.job, min_files=2).files_after == 1
+        compact(world.job, keep_replaced_s=0)
+    world.write(2, count=1)
+    assert world.run().batches == [2]
+    world.check()
+    world.check_settled()
+
+
 def test_late_rows_in_one_archive_beside_damage_in_another_are_refused(tmp_path: Path) -> None:
     world = computed(tmp_path, archives=2)
     (hurt,) = world.files(2, archive=1)
