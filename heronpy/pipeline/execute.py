@@ -54,6 +54,7 @@ from heronpy.streamlet.graph import (
     ReduceByWindowNode,
     SinkNode,
     StoreNode,
+    is_sessions,
     reduces_sessions,
 )
 from heronpy.streamlet.operators import Push, Times
@@ -234,7 +235,7 @@ class _Work:
         if isinstance(node, SinkNode):
             return SinkPort(node, task, layout, outbox, ordered=self.ordered)
         if isinstance(node, JoinNode):
-            return JoinPort(node, side, task, outbox)
+            return JoinPort(node, side, task, layout, outbox, self._begins(node.stage) if is_sessions(node) else None)
         if reduces_sessions(node):
             return SessionPort(node, task, layout, outbox, self._begins(node.stage))
         if isinstance(node, ReduceByKeyNode):
@@ -256,7 +257,7 @@ class _Work:
 
         def new() -> Reducer:
             if isinstance(node, JoinNode):
-                return JoinReducer(node, task, layout, back_ms, scratch)
+                return JoinReducer(node, task, layout, back_ms, scratch, self._opens(name))
             if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
                 return StateReducer(node, task, layout)
             if isinstance(node, ReduceByKeyNode):
@@ -269,13 +270,17 @@ class _Work:
                 )
             assert isinstance(node, (ReduceByKeyAndWindowNode, ReduceByWindowNode)), node
             if reduces_sessions(node):
-                kept = self.setting.plan.opens.get(name)
-                return SessionReducer(node, task, layout, back_ms, None if kept is None else self.port(kept, 0))
+                return SessionReducer(node, task, layout, back_ms, self._opens(name))
             if isinstance(node, ReduceByKeyAndWindowNode):
                 return KeyedWindowReducer(node, task)
             return WindowReducer(node, task)
 
         return Overflow(new, self.memory, scratch)
+
+    def _opens(self, stage: str) -> Port | None:
+        """Where is kept what is open at the end of each batch."""
+        kept = self.setting.plan.opens.get(stage)
+        return None if kept is None else self.port(kept, 0)
 
     def _begins(self, stage: str) -> int | None:
         first = self.setting.layout.first

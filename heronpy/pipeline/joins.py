@@ -4,18 +4,25 @@ What one key has on both sides may be more than memory: no hash divides it furth
 one side and one length of a window, and a window's pairs are made of some blocks of the left side at a time and a pass
 over the right one (a block nested-loop join): there are as many pairs as elements of one side times those of the other,
 so the passes cost little beside them.
+
+Of sessions that are joined, all elements are kept that are in one that is open at the end of a batch: runs go on from
+these, as they do from sessions that are reduced.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
+import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
+from heronpy.pipeline._regions import Port
 from heronpy.pipeline.blocks import unpacked
 from heronpy.pipeline.exchange import Layout, Outbox
+from heronpy.pipeline.partials import pickled
 from heronpy.pipeline.reductions import Span, checked
 from heronpy.pipeline.sessions import SessionTable
 from heronpy.pipeline.spill import Spill
@@ -31,6 +38,10 @@ _ROWS_MAX = 50_000
 """Rows that wait in a port."""
 _LEFT_BYTES = 8 * 1024 * 1024
 """Of the left side that are joined with one pass over the right one, as blocks."""
+_KEPT_MAX = 8192
+"""Elements that are kept, until they are sent …"""
+_KEPT_BYTES = 1024 * 1024
+"""… if they are no larger than this together."""
 _TIME = operator.itemgetter(0)
 _NOTHING: list[Any] = []
 _Rows = Callable[[], Iterator[list[Any]]]
@@ -40,12 +51,27 @@ _Rows = Callable[[], Iterator[list[Any]]]
 class JoinPort:
     """One side: rows (key, time, value) for each partition."""
 
-    def __init__(self, node: JoinNode, side: int, task: Task, outbox: Outbox) -> None:
+    def __init__(
+        self, node: JoinNode, side: int, task: Task, layout: Layout, outbox: Outbox, begins: int | None = None
+    ) -> None:
+        """Nothing is added.
+
+        Args:
+            node: the join.
+            side: 0 is the left one, 1 the right one.
+            task: where it runs.
+            layout: the job's.
+            outbox: the task's.
+            begins: the first batch whose elements are taken, see `BatchPlan.begins`.
+        """
         self._node, self._side, self._task, self._outbox = node, side, task, outbox
+        self._begin_ms = -math.inf if begins is None else begins * layout.batch_length_ms
         self._rows: list[tuple[Any, int, Any]] = []
 
     def add(self, values: list[Any], times: Times) -> None:
         for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+            if time < self._begin_ms:
+                continue
             try:
                 key, value = pair
                 self._rows.append((checked(key), time, value))
@@ -64,7 +90,13 @@ class JoinReducer:
     """Emits (KeyedWindow, function(left, right)) for all pairs of each key and window."""
 
     def __init__(
-        self, node: JoinNode, task: Task, layout: Layout, back_ms: int | None, directory: str | None = None
+        self,
+        node: JoinNode,
+        task: Task,
+        layout: Layout,
+        back_ms: int | None,
+        directory: str | None = None,
+        kept: Port | None = None,
     ) -> None:
         """Nothing is added.
 
@@ -74,8 +106,13 @@ class JoinReducer:
             layout: the job's.
             back_ms: how far back its results are read.
             directory: where one key's elements are, if they do not fit in memory; None: where temporary files are.
+            kept: where the elements are kept of sessions that are open at the end of each batch; None: they are not.
         """
-        self._node, self._task = node, task
+        self._node, self._task, self._layout, self._kept = node, task, layout, kept
+        self._pairs: list[tuple[bytes, bytes]] = []
+        """What is to be kept, and not sent yet; with"""
+        self._times: list[int] = []
+        self._kept_bytes = 0
         self._span = Span(layout, back_ms)
         self._sides: dict[Any, tuple[list[tuple[int, Any]], list[tuple[int, Any]]]] = {}
         self._spill: Spill[tuple[Any, int, int]] = Spill(directory)
@@ -83,7 +120,11 @@ class JoinReducer:
         self._sessions = SessionTable(lambda _key, _a, _b, _time: (None, True))
         """Of what is on disk."""
 
-    def add(self, side: int, rows: list[Any]) -> None:
+    def add(self, side: int | None, rows: list[Any]) -> None:
+        if side is None:  # kept of a session that was open before all that is read
+            for key, (of, time, value) in rows:
+                self._sides.setdefault(key, ([], []))[of].append((time, value))
+            return
         for key, time, value in rows:
             self._sides.setdefault(key, ([], []))[side].append((time, value))
 
@@ -110,20 +151,22 @@ class JoinReducer:
                 for number, some in runs.items():
                     self._spill.write((key, side, number), None, some)
 
-    def results(self) -> Iterator[tuple[Any, int]]:
+    def results(self) -> Iterator[tuple[Any, int] | None]:
         if self._spill.runs:
             self.spill()
             with self._spill:
                 yield from self._spilled()
-            return
         while self._sides:
             key, sides = self._sides.popitem()
             for rows in sides:
                 rows.sort(key=_TIME)
             for span in self._windows(sorted({time for rows in sides for time, _ in rows})):
-                yield from self._joined(key, span, *(_within(rows, span) for rows in sides))
+                inside = [_within(rows, span) for rows in sides]
+                yield from self._joined(key, span, *map(_values, inside))
+                yield from self._keep(key, span, [functools.partial(iter, rows) for rows in inside])
+        yield from self._sent()
 
-    def _spilled(self) -> Iterator[tuple[Any, int]]:
+    def _spilled(self) -> Iterator[tuple[Any, int] | None]:
         length_ms = self._node.window.duration_ms
         numbers: dict[Any, set[int]] = {}
         for key, _, number in self._spill.runs:
@@ -133,6 +176,7 @@ class JoinReducer:
                 wanted = range(span.start_ms // length_ms, (span.end_ms - 1) // length_ms + 1)
                 left, right = ([(key, side, n) for n in wanted if n in there] for side in (0, 1))
                 yield from self._joined(key, span, self._read(left, span, _LEFT_BYTES), self._read(right, span))
+                yield from self._keep(key, span, [functools.partial(self._rows, runs, span) for runs in (left, right)])
 
     def _windows_of(self, key: Any, numbers: Iterable[int]) -> Iterable[WindowSpan]:
         """The windows of what a key has on disk; in some there may be nothing."""
@@ -168,6 +212,42 @@ class JoinReducer:
 
         return read
 
+    def _rows(self, runs: list[tuple[Any, int, int]], span: WindowSpan) -> Iterator[tuple[int, Any]]:
+        rows = (row for run in runs for row in self._spill.rows(run))
+        return (row for row in rows if span.start_ms <= row[0] < span.end_ms)
+
+    def _keep(
+        self, key: Any, span: WindowSpan, sides: Sequence[Callable[[], Iterator[tuple[int, Any]]]]
+    ) -> Iterator[None]:
+        """Keep what is in a session before the end of each batch at which it is open."""
+        wanted, length = self._layout.wanted, self._layout.batch_length_ms
+        if self._kept is None or not wanted:
+            return
+        name, first = pickled(key), self._layout.first
+        assert first is not None, "there are wanted ones"
+        open_at = range(max(span.start_ms // length, first), min((span.end_ms - 1) // length, self._layout.last + 1))
+        for batch in filter(wanted.__contains__, open_at):
+            end_ms = (batch + 1) * length
+            rows = ((side, *row) for side, read in enumerate(sides) for row in read() if row[0] < end_ms)
+            elements: Iterable[bytes] = (pickled([row]) for row in rows)
+            if not self._spill.runs:
+                elements = sorted(elements)  # the same whenever it is the same elements: see `Following.reopened`
+            for number, element in enumerate(elements):
+                # One name for each. Who unpickles it reads the key, and nothing behind it.
+                self._pairs.append((name + pickled(number), element))
+                self._times.append(batch * length)
+                self._kept_bytes += len(element)
+                if len(self._pairs) >= _KEPT_MAX or self._kept_bytes >= _KEPT_BYTES:
+                    yield from self._sent()
+
+    def _sent(self) -> Iterator[None]:
+        """Send what is to be kept."""
+        if self._kept is not None and self._pairs:
+            self._kept.add(self._pairs, self._times)
+            self._kept.flush()
+            self._pairs, self._times, self._kept_bytes = [], [], 0
+            yield None
+
     def _joined(self, key: Any, span: WindowSpan, left: _Rows, right: _Rows) -> Iterator[tuple[Any, int]]:
         time = span.end_ms - 1
         if time not in self._span:
@@ -192,10 +272,15 @@ class JoinReducer:
                 yield (key, made), time
 
 
-def _within(rows: list[tuple[int, Any]], span: WindowSpan) -> _Rows:
-    """A pass over those of a window, of rows in the order of their times."""
+def _within(rows: list[tuple[int, Any]], span: WindowSpan) -> list[tuple[int, Any]]:
+    """Those of a window, of rows in the order of their times."""
     begin, end = (bisect.bisect_left(rows, at, key=_TIME) for at in (span.start_ms, span.end_ms))
-    values = [value for _, value in rows[begin:end]]
+    return rows[begin:end]
+
+
+def _values(rows: list[tuple[int, Any]]) -> _Rows:
+    """A pass over the values of rows."""
+    values = [value for _, value in rows]
     return lambda: iter([values] if values else [])
 
 

@@ -73,26 +73,31 @@ class Partials(Monoid):
 
 
 class OpenSessions(Monoid):
-    """A key's session that is open at the end of a batch, pickled: a list of one (start in ms, end in ms, value)."""
+    """A key's session that is open at the end of a batch, pickled: a list of one (start in ms, end in ms, value).
 
-    def __init__(self, gap_ms: int, *, place: str = "") -> None:
-        """Of a reduction of sessions.
+    Keys that are not equal to themselves (nan) have one name, and each has a session of its own: these are in one list.
+    Of sessions that are joined it is their elements, each in a row of its own: (side, time in ms, value).
+    """
+
+    def __init__(self, gap_ms: int, what: str = "sessions", *, place: str = "") -> None:
+        """Of a reduction of sessions, or a join.
 
         Args:
             gap_ms: that ends a session.
+            what: is kept of them.
             place: what distinguishes the reduction from others, where its name does not.
         """
-        self._gap_ms, self._place = gap_ms, place
+        self._gap_ms, self._what, self._place = gap_ms, what, place
 
     @property
     def signature(self) -> str:
-        return ", ".join(filter(None, (f"open sessions of {self._gap_ms} ms", self._place)))
+        return ", ".join(filter(None, (f"open {self._what} of {self._gap_ms} ms", self._place)))
 
     def lift(self, value: bytes) -> bytes:
         return value
 
     def merge(self, a: bytes, b: bytes) -> bytes:
-        raise AssertionError("a key has one open session at a time")
+        return pickled(pickle.loads(a) + pickle.loads(b))
 
     def result(self, acc: bytes) -> None:
         return None  # it is not read

@@ -35,7 +35,6 @@ from heronpy.streamlet.graph import (
     SourceNode,
     StoreNode,
     is_sessions,
-    reduces_sessions,
 )
 from heronpy.streamlet.monoid import Monoid
 from heronpy.streamlet.windowconfig import WindowConfig
@@ -46,6 +45,7 @@ _TWINS: dict[type[Node], tuple[str, str]] = {
     ReduceByKeyNode: ("go on from the values", "call set_name() on one of them"),
     ReduceByWindowNode: ("go on with the open sessions", "call set_name() on one of them"),
     ReduceByKeyAndWindowNode: ("go on with the open sessions", "call set_name() on one of them"),
+    JoinNode: ("go on with the open sessions", "call set_name() on one of them"),
     SinkNode: ("have the files", "give one a name, to_sink(…, name=…)"),
 }
 """What one could do with another's, and what is done against it."""
@@ -81,7 +81,7 @@ class BatchPlan:
     partials: dict[str, str] = field(default_factory=dict)
     """The outputs in which reductions without a window keep what they have of each batch, by the reductions."""
     opens: dict[str, str] = field(default_factory=dict)
-    """The outputs in which the sessions are kept that are open at the end of each batch, by what reduces them."""
+    """The outputs in which sessions are kept that are open at the end of each batch, by what reduces or joins them."""
     batch_length_ms: int = 1
     """The program's."""
     running: set[str] = field(default_factory=set)
@@ -253,8 +253,7 @@ def _planned(job: Job, nodes: Sequence[Node], outputs: Sequence[Node], *, keeps:
     _refuse_late_times(plan)
     if keeps and not plan.sources():  # without archives nothing is done before, and all is read
         refuse_twins(plan.nodes.values())
-        if not any(isinstance(node, JoinNode) and is_sessions(node) for node in plan.nodes.values()):
-            _keep(plan)  # of a session that is joined, all elements would have to be kept: all is read
+        _keep(plan)
         _trace(plan)
     return plan
 
@@ -399,8 +398,9 @@ def _keep(plan: BatchPlan) -> None:
         if isinstance(node, ReduceByKeyNode):
             monoid: Monoid = Partials(node.function, timed=name in plan.exact, place=node.place)
             plan.partials[name] = _kept_in(plan, name, monoid)
-        elif reduces_sessions(node):
-            plan.opens[name] = _kept_in(plan, name, OpenSessions(node.window.duration_ms, place=node.place))
+        elif is_sessions(node):
+            what = "joined sessions" if isinstance(node, JoinNode) else "sessions"
+            plan.opens[name] = _kept_in(plan, name, OpenSessions(node.window.duration_ms, what, place=node.place))
 
 
 def _kept_in(plan: BatchPlan, name: str, monoid: Monoid) -> str:

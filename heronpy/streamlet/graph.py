@@ -235,6 +235,8 @@ class JoinNode(Node):
     window: WindowConfig
     function: Callable[[Any, Any], Any]
     how: JoinType
+    place: str = ""
+    """Of sessions: as that of a `ReduceByKeyNode`."""
     OP: ClassVar[str] = "join"
 
 
@@ -268,6 +270,8 @@ class ArchiveNode(Node):
     OP: ClassVar[str] = "archive"
 
 
+_Keeping = ReduceByKeyNode | ReduceByWindowNode | ReduceByKeyAndWindowNode | JoinNode
+"""Operations that batch runs keep something of, if their windows are sessions or they have none."""
 ELEMENTWISE = (MapNode, FlatMapNode, FilterNode, TransformNode, EventTimeNode, LogNode, ConsumeNode, SinkNode)
 """Operations that treat each element alone, where it is."""
 KEYED = (ReduceByKeyNode, ReduceByKeyAndWindowNode, JoinNode, StoreNode)
@@ -336,9 +340,9 @@ def _locate(nodes: list[Node]) -> None:
     below: dict[Node, set[Node]] = {}
     for node in reversed(nodes):
         below[node] = {other for child in node.children if child in below for other in (child, *below[child])}
-    there: dict[str, list[ReduceByKeyNode | ReduceByWindowNode | ReduceByKeyAndWindowNode]] = {}
+    there: dict[str, list[_Keeping]] = {}
     for node in nodes:
-        if isinstance(node, ReduceByKeyNode) or reduces_sessions(node):
+        if isinstance(node, ReduceByKeyNode) or is_sessions(node):
             others = sum(isinstance(other, ReduceByKeyNode) for other in below[node])
             outputs = " ".join(sorted(filter(None, map(_output_name, below[node]))))
             where = f"{node.op} of level {level[node]} before {others} others and {outputs}"
@@ -349,7 +353,7 @@ def _locate(nodes: list[Node]) -> None:
             node.place = where + among if node.is_numbered else ""
 
 
-def is_sessions(node: Node) -> bool:
+def is_sessions(node: Node) -> TypeGuard[ReduceByWindowNode | ReduceByKeyAndWindowNode | JoinNode]:
     """Whether a node's windows are sessions: these may reach over any number of batches."""
     return isinstance(node, WINDOWED) and isinstance(node.window.windows, Session)
 

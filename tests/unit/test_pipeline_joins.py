@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import resource
 import subprocess
@@ -85,6 +86,45 @@ def test_what_a_key_has_on_disk_is_joined_as_in_memory(tmp_path: Path, window: W
         results.append(Counter(reducer.results()))
     assert results[0] == results[1]
     assert len(results[0]) > 100
+
+
+class Kept:
+    """A port that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, Any, int]] = []
+
+    def add(self, values: list[Any], times: Any) -> None:
+        rows = zip(values, times, strict=True)
+        self.rows += [(pickle.loads(name), *pickle.loads(element), time) for (name, element), time in rows]
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("spilled_after", [599, 200])
+def test_elements_are_kept_of_sessions_that_are_open_at_the_end_of_a_batch(tmp_path: Path, spilled_after: int) -> None:
+    gap_ms, length_ms, rng = 3_000, 1000 * WINDOW_S, random.Random(8)
+    rows = [(rng.randrange(2), (rng.choice("abc"), rng.randrange(-60_000, 120_000), n)) for n in range(600)]
+    layout, kept = layout_in(tmp_path), Kept()
+    layout.wanted, layout.first, layout.last = frozenset({-3, 0, 1, 7, 11}), -3, 11
+    join = join_of(WindowConfig.create_session_window(gap_ms / 1000))
+    reducer = JoinReducer(join, task_in(tmp_path), layout, None, str(tmp_path), kept)
+    for n, (side, row) in enumerate(rows):
+        reducer.add(side, [row])
+        if n == spilled_after:
+            reducer.spill()
+    assert len([*filter(None, reducer.results())]) > 100
+    expected = Counter[Any]()
+    for batch in layout.wanted:
+        for key in "abc":
+            open_from_ms = end_ms = (batch + 1) * length_ms
+            for side, (_, time, value) in sorted((row for row in rows if row[1][0] == key), key=lambda row: -row[1][1]):
+                if open_from_ms - gap_ms < time < end_ms:
+                    open_from_ms = time
+                    expected[key, (side, time, value), batch * length_ms] += 1
+    assert Counter(kept.rows) == expected
+    assert len(expected) > 30
 
 
 def joined_of_hot_key(directory: Path) -> None:

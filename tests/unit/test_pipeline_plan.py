@@ -129,23 +129,28 @@ def test_sessions_begin_with_those_that_were_open_and_need_everything_without() 
     assert plan.kept == {"s": plan.opens["s"]}
 
 
-def test_joined_sessions_need_everything_and_nothing_is_kept_beside_them() -> None:
+def test_joined_sessions_begin_with_the_elements_of_those_that_were_open() -> None:
     def define(builder: Builder) -> None:
         pairs = builder.new_source(Events()).archive().key_by(len)
         gap = WindowConfig.create_session_window(10)
-        pairs.reduce_by_key(plus).to_store("view", Sum())
-        pairs.join(pairs.reduce_by_key_and_window(gap, plus).map(lambda pair: (1, 1)), gap, plus).to_store("j", Sum())
+        joined = pairs.join(pairs, gap, plus).set_name("j").map(lambda pair: (pair[0].key, pair[1]))
+        joined.reduce_by_key_and_window(WindowConfig(15, 15), plus).to_store("view", Sum())
 
     plan = planned(define)
-    assert (plan.lookback_ms, plan.resumed().lookback_ms) == (None, None)
-    assert not plan.kept
+    assert plan.lookback_ms is None
+    assert plan.resumed().lookback_ms == -(-15_000 // plan.batch_length_ms) * plan.batch_length_ms
+    assert plan.kept == {"j": plan.opens["j"]}
 
 
-def test_two_reductions_of_sessions_that_nothing_tells_apart_are_refused() -> None:
+@pytest.mark.parametrize("how", ["reduced", "joined"])
+def test_two_operators_on_sessions_that_nothing_tells_apart_are_refused(how: str) -> None:
     def define(builder: Builder) -> None:
         pairs = builder.new_source(Events()).archive().key_by(len)
         gap = WindowConfig.create_session_window(10)
-        one, other = (pairs.reduce_by_key_and_window(gap, function) for function in (plus, max))
+        one, other = (
+            pairs.reduce_by_key_and_window(gap, function) if how == "reduced" else pairs.join(pairs, gap, function)
+            for function in (plus, max)
+        )
         one.union(other).map(lambda pair: (pair[0].key, pair[1])).to_store("view", Sum())
 
     with pytest.raises(TopologyError, match="one could go on with the open sessions of the other; call set_name"):

@@ -168,6 +168,25 @@ class Nested(Sessions):
         number.reduce_by_key_and_window(longer, lambda a, b: a + b).set_name("ss").to_store("of-sessions", Sum())
 
 
+class Joined(Sessions):
+    """With sessions of joins: of elements, of windows and of sessions, and windows of those."""
+
+    def define(self, clicks: Streamlet) -> None:
+        super().define(clicks)
+        ones = clicks.map(lambda key: (key, 1))
+        ones.join(ones, self.gap, lambda a, b: a * b).set_name("j").to_store("pairs", Sum())
+        sliding, long = WindowConfig(15, 5), WindowConfig(25, 25)
+        of_windows = ones.reduce_by_key_and_window(sliding, lambda a, b: a + b).map(lambda pair: (pair[0].key, pair[1]))
+        sessions = ones.reduce_by_key_and_window(self.gap, lambda a, b: a + b).set_name("s")
+        of_sessions = sessions.map(lambda pair: (pair[0].key, pair[1]))
+        longer = WindowConfig.create_session_window(2 * self.gap_ms / 1000)
+        outer = of_windows.outer_join(of_sessions, longer, lambda a, b: (a or 100) * (b or 1000)).set_name("o")
+        outer.to_store("outer", Sum())
+        outer.map(lambda pair: (pair[0].key, 1)).reduce_by_key_and_window(long, lambda a, b: a + b).to_store(
+            "windows", Sum()
+        )
+
+
 class Reduced(Nested):
     """With reductions without windows, before and after sessions."""
 
@@ -226,7 +245,7 @@ def test_any_runs_over_any_archive_make_the_sessions_that_one_run_makes(
 
 
 @pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Reduced]
+    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Joined, Reduced]
 )
 @settings(max_examples=10)
 @given(st.data())
@@ -289,7 +308,7 @@ def filled(kind: type[Sessions], place: Path, batches: int) -> Sessions:
 
 
 @pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Reduced]
+    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in (Sessions, Nested)), Joined, Reduced]
 )
 def test_a_run_reads_what_is_new_and_a_late_file_what_it_can_touch_however_long_the_history_is(
     kind: type[Sessions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,6 +383,32 @@ def test_whenever_a_run_is_killed_the_next_one_makes_the_sessions_of_all(
     world.from_scratch(tmp_path / "other", 70_000)
 
 
+class Unequal(Sessions):
+    """Keys of which none is equal to another, nor to itself."""
+
+    def define(self, clicks: Streamlet) -> None:
+        ones = clicks.map(lambda key: (float(key), 1))
+        ones.reduce_by_key_and_window(self.gap, lambda a, b: a + b).to_store("sessions", Sum())
+        ones.outer_join(ones, self.gap, lambda a, b: 1).to_store("pairs", Sum())
+
+    def view(self, name: str) -> dict[int, dict[Any, Any]]:
+        found = super().view(name)
+        return {
+            n: {(str(key), tuple(window)): value for (key, window), value in rows.items()} for n, rows in found.items()
+        }
+
+
+def test_keys_that_are_not_equal_to_themselves_have_a_session_each(clicks: Clicks, tmp_path: Path) -> None:
+    world = Unequal(tmp_path / "job")
+    for end_ms in (10_000, 20_000, 30_000):
+        world.write(*(("nan", end_ms - back_ms) for back_ms in (1_000, 2_000, 9_000)), upto_ms=end_ms)
+        assert running.run(world.job).committed_watermark == end_ms // LENGTH_MS - 1
+    world.from_scratch(tmp_path / "other", 30_000)
+    sessions, joined = world.view("sessions"), world.view("pairs")
+    assert sessions[1] == {("nan", window): 1 for window in [(8.0, 12.0), (9.0, 13.0), (11.0, 15.0)]}
+    assert joined[1] == {key: 2 * count for key, count in sessions[1].items()}, "none has a partner"
+
+
 class Plain(Sessions):
     """The same program without its sessions."""
 
@@ -371,7 +416,7 @@ class Plain(Sessions):
         clicks.map(lambda key: (key, 1)).to_store("counts", Sum())
 
 
-@pytest.mark.parametrize("kind", [Sessions, Nested])
+@pytest.mark.parametrize("kind", [Sessions, Nested, Joined])
 @pytest.mark.parametrize(("before", "after"), [(4_000, 12_000), (25_000, 4_000)])
 def test_with_another_gap_all_sessions_are_made_anew(
     clicks: Clicks, tmp_path: Path, kind: type[Sessions], before: int, after: int
