@@ -22,7 +22,7 @@ from heronpy.pipeline.inputs import (
     source_readings,
 )
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.manifest import Manifest, lock
 from heronpy.pipeline.masters import check_request
 from heronpy.pipeline.pending import with_lost
 from heronpy.pipeline.plan import BatchPlan, plan_batch, refuse_twins
@@ -60,6 +60,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
 
     Raises:
         UsageError: executors are on other machines that do not share its directory.
+        AlreadyExistsError: a batch run, or another bootstrap, works on the job's directory.
         NotFoundError: no batch is closed yet.
         TopologyError: a stage has no batch side, or nothing tells it from another.
         DamagedInputError: input is damaged, and no run was ordered to do without it.
@@ -75,15 +76,16 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
     refuse_twins(nodes)
     plan = plan_batch(job, nodes)
-    with spark_session(f"heronpy {job.name}", master, conf or {}) as session, refusals_named():
-        report, version = _computed(session.sparkContext, job, plan, manifest, manifest.committed_watermark)
-    try:
-        files = {node.stage: [p.written for p in report.parts if p.stage == node.stage] for node in nodes}
-        yield {stage: State(found) for stage, found in files.items()}
-    finally:
-        folder = state_directory(job.directory, version)
-        with contextlib.suppress(HeronError):  # the next run removes it
-            files_of(folder).delete_folder(folder)
+    with lock(job.directory):  # runs and vacuums remove what others have left
+        with spark_session(f"heronpy {job.name}", master, conf or {}) as session, refusals_named():
+            report, version = _computed(session.sparkContext, job, plan, manifest, manifest.committed_watermark)
+        try:
+            files = {node.stage: [p.written for p in report.parts if p.stage == node.stage] for node in nodes}
+            yield {stage: State(found) for stage, found in files.items()}
+        finally:
+            folder = state_directory(job.directory, version)
+            with contextlib.suppress(HeronError):  # the next run removes it
+                files_of(folder).delete_folder(folder)
 
 
 def _computed(sc: SparkContext, job: Job, plan: BatchPlan, manifest: Manifest, upto: int) -> tuple[Report, str]:

@@ -14,9 +14,10 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 
 from heronpy import connectors
 from heronpy.archive import ArchiveWriter
-from heronpy.errors import StateError, TopologyError
+from heronpy.errors import AlreadyExistsError, StateError, TopologyError
 from heronpy.filesystem import UrlPath, files_of, location
-from heronpy.pipeline import Job, bootstrap, running
+from heronpy.pipeline import Job, bootstrap, running, states
+from heronpy.pipeline.vacuum import vacuum
 from heronpy.streamlet import Builder, Config, Sum
 from heronpy.streamlet.bootstrap import name_bootstrap, read_states, write_states
 from heronpy.streamlet.runner import Program
@@ -74,6 +75,18 @@ def bootstrapped(place: Path, order: Sequence[str], *, named: bool = False) -> N
     job = Job.of(Program("edited", config, builder.graph))
     running.run(job, master="local[2]")
     bootstrap(job, master="local[2]")
+
+
+@pytest.mark.parametrize("other", [running.run, vacuum])
+def test_nothing_removes_the_states_of_a_bootstrap_that_goes_on(tmp_path: Path, other: Callable[[Job], Any]) -> None:
+    bootstrapped(tmp_path, ["sum"], named=True)
+    builder, config = program(tmp_path, ["sum"], [], named=True)
+    job = Job.of(Program("edited", config, builder.graph))
+    with states(job) as found:
+        with pytest.raises(AlreadyExistsError, match="works on"):
+            other(job)
+        assert dict(found["sum"]) == {"all": 6}
+    other(job)
 
 
 def results_of_one_more(place: Path, order: Sequence[str], *, named: bool = False) -> dict[str, int]:
