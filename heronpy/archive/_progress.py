@@ -30,13 +30,14 @@ class Progress:
         self._directory = directory
         self._path = directory / _FOLDER / f"{run}@{task}.json"
         self._tasks = tasks
-        self._began_ms = time.time_ns() // 1_000_000
         self._before_ms: int | None = None
         self._written: tuple[int | None, bool] | None = None
-        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+        try:
             content = json.loads(files_of(self._path).read(self._path))  # of the process that this one replaces
             self._began_ms, self._before_ms = content["began_ms"], content["before_ms"]
             self._written = (self._before_ms, content["ended"])
+        except (FileNotFoundError, ValueError, KeyError):
+            self._began_ms = max(time.time_ns() // 1_000_000, _newest_ms(directory, but_for=run) + 1)
         # A reader must know from the start that there is a writer: a run before may have ended with "that is all".
         self._write((self._before_ms, False))
 
@@ -81,6 +82,15 @@ def completeness(directory: Location) -> tuple[int | None, bool]:
     if _all_there(newest) and all(task["ended"] for task in newest):
         return None, announces
     return max(_least(tasks) for tasks in runs.values()), announces
+
+
+def _newest_ms(directory: Location, *, but_for: str) -> int:
+    """When the newest of other runs began, which may be later than now: clocks are set back."""
+    began = [0]
+    with contextlib.suppress(HeronError):  # who asks how far the archive is complete is told
+        for run, tasks in _runs(directory).items():
+            began += [int(task["began_ms"]) for task in tasks if run != but_for]
+    return max(began)
 
 
 def _runs(directory: Location) -> dict[str, list[dict[str, Any]]]:

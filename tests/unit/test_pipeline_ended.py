@@ -99,3 +99,16 @@ def test_events_ahead_of_the_clock_are_not_done_before_their_time(tmp_path: Path
     assert committed is not None
     assert (committed + 1) * LENGTH_MS <= time.time() * 1000
     assert program.count() == 2
+
+
+def test_a_source_that_goes_on_is_not_taken_for_ended_because_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Ended(tmp_path, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr("heronpy.archive._progress.time.time_ns", lambda now=time.time_ns: now() + 10**9 * 3600)
+        program.write(0)
+    for n in (1, 2, 3):  # each begins after the one before
+        program.write(n, upto_ms=n * LENGTH_MS)
+        assert running.run(program.job).committed_watermark == n - 1
+        assert program.count() == n + 1, "what is not done is live"
