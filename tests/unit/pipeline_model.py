@@ -141,6 +141,7 @@ class World:
         first: int = 0,
         keys: int = 3,
         slide_ms: int = 0,
+        archives_in: Location | None = None,
     ) -> None:
         """Nothing is archived yet.
 
@@ -155,7 +156,9 @@ class World:
             first: the number of the first row. Key, time and whether it is written twice follow from a row's number.
             keys: how many there are.
             slide_ms: how far from one window to the next; 0: from its beginning to its end.
+            archives_in: where they are; None: in the job's directory.
         """
+        self._archives_in = archives_in
         self.directory = directory
         self._live = None if live is None else SqliteStore(live)
         self.archives, self.windows, self.reduced, self.behind = archives, windows, reduced, behind
@@ -173,7 +176,9 @@ class World:
     def job(self) -> Job:
         builder, config = Builder(), Config()
         streams = [
-            builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name=f"events{i}")
+            builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(
+                None if self._archives_in is None else self._archives_in / f"events{i}", name=f"events{i}"
+            )
             for i in range(self.archives)
         ]
         words = streams[0]
@@ -199,7 +204,7 @@ class World:
         return Job.of(Program("model", config, builder.graph))
 
     def archive(self, index: int = 0) -> Archive:
-        return Archive(self.directory / "archive" / f"events{index}")
+        return Archive((self._archives_in or self.directory / "archive") / f"events{index}")
 
     def write(self, *batches: int, archive: int = 0, count: int = 1, upto: int | None = None) -> None:
         """Commit so many rows of each batch to an archive, some of them twice."""
@@ -322,8 +327,8 @@ class World:
         manifest, files = Manifest.load(self.directory), files_of(self.directory)
         assert not (left := search(self.directory, manifest)), [str(path) for path in left]
         for index in range(self.archives):
-            archive = self.archive(index)  # what was merged twice before a run saw it stays announced for a day
-            said = archive.announced()
+            archive = self.archive(index)
+            said = archive.announced() if self._archives_in is None else []  # elsewhere, another job may take them
             assert not [one for one in said if one.name in archive.noted(archive.files_of_batch(one.batch))]
         assert {file.path.name for file in files.listed(self.directory / HISTORY)} == manifest.segment_files()
         for segment in Manifest.load(self.directory).batches.segments():

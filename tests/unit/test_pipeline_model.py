@@ -129,12 +129,18 @@ class Campaign:
             look(self.world.job, 0)
 
 
-@pytest.fixture(params=["directory", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Operations]:
+@pytest.fixture(params=["directory", "store", "archive in a store", "views in a store"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Operations, Location | None]:
+    """The job's directory, and where its archives are if not there."""
     operations = model(monkeypatch)
     if request.param == "directory":
-        return tmp_path, operations
-    return store(monkeypatch, operations), operations
+        return tmp_path, operations, None
+    stored = store(monkeypatch, operations)
+    if request.param == "archive in a store":
+        return tmp_path, operations, stored / "archives"
+    return stored, operations, None if request.param == "store" else tmp_path / "archives"
 
 
 def store(monkeypatch: pytest.MonkeyPatch, operations: Operations) -> Location:
@@ -160,7 +166,7 @@ def small(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
-    place: tuple[Any, Operations], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    place: tuple[Any, Operations, Location | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
     small(monkeypatch, chance)
@@ -178,6 +184,7 @@ def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
         first=first,
         keys=keys,
         slide_ms=chance.choice([0, 0, 5_000]),
+        archives_in=place[2],
     )
     campaign = Campaign(world, place[1], chance)
     try:
