@@ -42,6 +42,7 @@ _REMEDIES = {
     "InvalidAccessKeyId": f"; {_CREDENTIALS}",
     "SignatureDoesNotMatch": f"; {_CREDENTIALS}",
     "ExpiredToken": "; renew the credentials",
+    "RequestTimeTooSkewed": "; set the clock of this machine",
     "NoSuchBucket": "; create it, or name another",
     "AccessDenied": "; these credentials need the right to list, read, write and delete there",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
@@ -68,6 +69,22 @@ def test_an_object_is_not_taken_for_missing_where_the_bucket_is_or_is_forbidden(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
     with open_storage(url) as storage, pytest.raises(StateError, match="set AWS_ACCESS_KEY_ID"):
         ask(storage)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda s: s.stat("objects/a"), lambda s: s.create("objects/a", b""), lambda s: s.names()]
+)
+def test_a_clock_that_jumps_meanwhile_is_said(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, ask: Callable[[CheckpointStorage], object]
+) -> None:
+    from botocore import auth
+
+    now, later = auth.get_current_datetime, datetime.timedelta(hours=1)
+    with open_storage(server.url("clocks")) as storage:
+        assert storage.names() == []
+        monkeypatch.setattr(auth, "get_current_datetime", lambda *args, **of: now(*args, **of) + later)
+        with pytest.raises(UnavailableError, match="set the clock of this machine"):
+            ask(storage)
 
 
 def test_a_server_that_is_away_is_unavailable(server: S3Server) -> None:
