@@ -14,7 +14,7 @@ from heronpy.archive import Archive, ArchiveFile, ArchiveWriter
 from heronpy.connectors import ListSource
 from heronpy.pipeline import Job
 from heronpy.pipeline.batch import KEPT, TIER_BATCHES, TIER_TIERS
-from heronpy.pipeline.inputs import listing_of
+from heronpy.pipeline.inputs import listing_of, named
 from heronpy.pipeline.manifest import CHILDREN, Batch, Manifest, Parts, Seen, Tier
 from heronpy.pipeline.partials import pickled
 from heronpy.pipeline.parts import ROW_GROUP_ROWS, SMALL_GROUP_ROWS, part_name, sorted_rows, unused, write_part
@@ -77,7 +77,8 @@ def grow(directory: Path, batches: int) -> None:
             (folder / f"batch={n}").mkdir()
             (folder / f"batch={n}" / f"1-0-{n:012x}.parquet").write_bytes(b"never read")
     archive = Archive(folder)
-    seen = {n: _seen(archive, n, files, real=n in real) for n, files in archive.batches().items()}
+    there = archive.batches()
+    seen = {n: _seen(archive, n, files, real=n in real) for n, files in there.items()}
     inputs = {n: {node.stage: found.fingerprint} for n, found in seen.items()}
     manifest = Manifest(LENGTH_MS, committed_watermark=batches - 1)
     plan = plan_batch(job)
@@ -98,6 +99,7 @@ def grow(directory: Path, batches: int) -> None:
     for n in range(batches):
         made = Batch(_version(n), work.fingerprints[n], elements=KEYS, finished_at_s=n * 10.0, took_s=1.0)
         made.direct, made.inputs, made.monoids = work.direct[n], inputs[n], dict(signatures)
+        made.files = {node.stage: sorted(named(file.path.name for file in there[n]))}
         made.views = {view: _parts(view, 1) for view in monoids}
         manifest.batches[n] = made
         manifest.batches.set_seen(node.stage, n, seen[n])
