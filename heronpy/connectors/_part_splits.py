@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from heronpy.connectors._files import Files
 from heronpy.connectors._parts import READ_S, Part, PartReader, Rows
-from heronpy.connectors._times import Span, extended, times_at
+from heronpy.connectors._times import Span, extended, times_at, unread
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader, SplitReader, StreamSplit
 
 
@@ -22,7 +22,8 @@ class PartPosition(NamedTuple):
     offset: int | None
     """Where the next row begins; None: nothing is read."""
     spans: tuple[Span, ...]
-    """Times of rows that have none of their own: a row keeps the one that it was first read with."""
+    """Times of rows that have none of their own: a row keeps the one that it was first read with. Without those of
+    rows that are not read again from here: a file may be followed for years."""
     damage: str = ""
     """Why it cannot be read further, which was set aside."""
 
@@ -124,7 +125,8 @@ class _PartSplitReader(SplitReader):
 
     def _reach(self, offset: int) -> None:
         if offset != self._position.offset:
-            self._position = self._position._replace(offset=offset, damage="")
+            generation, _, spans, _ = self._position
+            self._position = PartPosition(generation, offset, tuple(unread(spans, offset)))
 
     def _set_aside(self, where: str, row: Any, reason: str) -> None:
         """What keeps the rest from being read is found each time that more is looked for, and set aside once."""

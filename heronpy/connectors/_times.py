@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
+import operator
 import re
 from collections.abc import Iterable, Sequence
 
@@ -34,6 +35,14 @@ def extended(spans: Sequence[Span], now: Span) -> list[Span]:
     if not kept or kept[-1][0] < now[0]:
         kept.append(now)
     return kept
+
+
+def unread(spans: Sequence[Span], offset: int) -> Sequence[Span]:
+    """The spans without those that are over before the last row that begins before a place.
+
+    That row may have been half written: then it is read again, whole.
+    """
+    return spans[max(0, bisect.bisect_right(spans, offset, key=operator.itemgetter(0)) - 1) :]
 
 
 def times_at(spans: Sequence[Span], starts: Sequence[int]) -> list[int]:

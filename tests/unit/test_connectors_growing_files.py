@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,7 @@ class Reader:
         )
         self.values: list[Any] = []
         self.ids: list[str] = []
+        self.times_ms: list[int] = []
 
     def look(self) -> None:
         """Read what there is."""
@@ -60,6 +62,7 @@ class Reader:
             self.positions[name] = position
             self.values += [record.value for record in records]
             self.ids += [record.id for record in records]
+            self.times_ms += [record.time_ms for record in records]
 
     def close(self) -> None:
         self._splits.close()
@@ -193,6 +196,27 @@ def test_a_file_that_goes_on_and_is_damaged_again_is_set_aside_again(tmp_path: P
             reader.look()
         assert len(dead.letters) == letters
     assert reader.values == [f"{n}" for n in range(100_000)]
+    reader.close()
+
+
+def test_rows_keep_the_time_they_were_first_read_with_and_the_position_does_not_grow_with_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    reader, positions = Reader(TextFile(path)), []
+    for n in range(1, 100):
+        with path.open("a") as f:
+            f.write(f"{n}\n" * (n % 3))  # sometimes nothing new
+        os.utime(path, (1000 + n, 1000 + n))
+        reader.look()
+        positions.append((len(reader.values), pickle.dumps(dict(reader.positions))))
+    assert reader.times_ms == [1000 * (1000 + n) for n in range(1, 100) for _ in range(n % 3)]
+    assert max(len(position) for _, position in positions) < min(len(position) for _, position in positions[1:]) + 50
+    for read, position in positions[5::10]:
+        again = Reader(TextFile(path))
+        again.positions.update(pickle.loads(position))
+        again.look()
+        assert (again.ids, again.values) == (reader.ids[read:], reader.values[read:])
     reader.close()
 
 
