@@ -190,7 +190,7 @@ class Children:
         log.warning("%s died: pid %d, %s, after %.1f s%s", id, pid, how, lived_s, words)
 
     def retire(self, id: str) -> None:
-        """Record that a process ended with its container."""
+        """Record that a process ended on purpose, and may be started again."""
         retire_pid(self._dir, id)
 
     def forget(self, id: str) -> None:

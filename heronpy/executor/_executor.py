@@ -385,10 +385,12 @@ class Executor:
             overrun = self._limiter.ended(id)
             why = self._hung.pop(pid, "")
             self._children.report(id, pid, code, expected=expected, why=why, overrun=overrun)
+            if expected:
+                self._children.retire(id)  # before it is started again, with other code
             self._apply(Exited(id, pid, _now_ms()))
             self._report_crash_loop(id)
-            if id not in self._supervision.phases:
-                (self._children.retire if self._supervision.stopping else self._children.forget)(id)
+            if id not in self._supervision.phases and not self._supervision.stopping:
+                self._children.forget(id)
 
     def _report_crash_loop(self, id: str) -> None:
         """Once for each crash loop, not for each crash."""

@@ -21,7 +21,7 @@ from heronpy.host import (
     find_by_environment,
     read_pids,
 )
-from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.plan import CodeVersion, ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import authority
 from heronpy.statemgr import Kind, StateManager, open_statemgr
@@ -31,9 +31,10 @@ STANDIN = Path(__file__).with_name("standin_executor.py")
 NOTHING = Resources(0, 0, 0)
 
 
-def plan(*components: str) -> PackingPlan:
+def plan(*components: str, code: str = "") -> PackingPlan:
     instances = tuple(InstancePacking(name, task, 0, NOTHING) for task, name in enumerate(components, start=1))
-    return PackingPlan("plan", (ContainerPacking(1, instances, NOTHING),))
+    codes = (CodeVersion(code, (), b""),) if code else ()
+    return PackingPlan("plan", (ContainerPacking(1, instances, NOTHING, code),), codes=codes)
 
 
 class Container:
@@ -44,8 +45,9 @@ class Container:
         self._statemgr = statemgr
         self._executors: list[subprocess.Popen[bytes]] = []
 
-    def pack(self, *components: str) -> None:
-        self._statemgr.set(Kind.PACKINGPLANS, self.launch.topology, plan(*components).to_proto().SerializeToString())
+    def pack(self, *components: str, code: str = "") -> None:
+        packing = plan(*components, code=code).to_proto()
+        self._statemgr.set(Kind.PACKINGPLANS, self.launch.topology, packing.SerializeToString())
 
     def prepare(self, *components: str) -> None:
         value = plan(*components).to_proto().SerializeToString() if components else b""

@@ -26,12 +26,12 @@ def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
     return [
         _command(launch, f"stmgr-{container}", "sleeps", 1),
         _command(launch, f"metricsmgr-{container}", "sleeps", 2),
-        *(_command(launch, i.instance_id(container), i.component, 0) for i in packed.instances),
+        *(_command(launch, i.instance_id(container), i.component, 0, packed.code) for i in packed.instances),
     ]
 
 
-def _command(launch: Launch, id: str, behaviour: str, stage: int) -> Command:
-    return Command(id, engine_process(CHILD, id, behaviour, str(launch.dir)), stage)
+def _command(launch: Launch, id: str, behaviour: str, stage: int, code: str = "") -> Command:
+    return Command(id, engine_process(CHILD, id, behaviour, str(launch.dir)), stage, {"STANDIN_CODE": code})
 
 
 def _main() -> None:

@@ -149,6 +149,16 @@ def test_kill_9_during_start_up_leaves_nothing(container: Container) -> None:
     eventually_sync(lambda: equal(container.left(), []))
 
 
+def test_a_start_with_other_code_is_no_restart(container: Container) -> None:
+    container.pack("sleeps")
+    container.execute()
+    (first,) = container.up("container_1_sleeps_1").values()
+    container.pack("sleeps", code="0123456789ab")
+    second = eventually_sync(lambda: _other(container.up("container_1_sleeps_1")["container_1_sleeps_1"], first))
+    record = read_pids(container.launch.container_dir(1))["container_1_sleeps_1"]
+    assert (record.pid, record.restarts, record.restarts_within(600, time.time())) == (second, 0, 0)
+
+
 def test_restarts_are_counted_on_by_the_next_executor_which_is_none(container: Container) -> None:
     container.pack("sleeps")
     executor = container.execute()
