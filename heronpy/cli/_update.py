@@ -46,7 +46,10 @@ def update(
         str, typer.Option("--class", metavar="CLASS", help="With --code: its topology's class; - runs it as a script.")
     ] = "-",
     arg: Annotated[
-        list[str] | None, typer.Option("--arg", metavar="ARG", help="With --code: passed to it; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="ARG", help="With --code: passed to it, as heron submit was given it; may be repeated."
+        ),
     ] = None,
     requirements: Annotated[
         Path | None,
