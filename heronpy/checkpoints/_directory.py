@@ -100,9 +100,10 @@ class DirectoryStorage(CheckpointStorage):
         for start in names:
             for folder, _, files in os.walk(self.directory / start.rpartition("/")[0]):
                 for name in files:
+                    if name[0] != "." or not name.endswith(".tmp"):
+                        continue
                     path = Path(folder, name)
-                    whole = path.with_name(name[1:]).relative_to(self.directory).as_posix()
-                    if name[0] != "." or not name.endswith(".tmp") or not whole.startswith(start):
+                    if not path.with_name(name[1:]).relative_to(self.directory).as_posix().startswith(start):
                         continue
                     with contextlib.suppress(OSError):  # gone, or renamed into place
                         if lately or time.time() - path.stat().st_mtime > _TORN_S:

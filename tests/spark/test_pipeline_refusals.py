@@ -19,7 +19,7 @@ import pytest
 from pipeline_lists import Lists
 from pipeline_program import archive
 
-from heronpy.errors import HeronError, StateError
+from heronpy.errors import DamagedInputError, HeronError, StateError
 from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run
 from heronpy.pipeline.execute import translated
 from heronpy.pipeline.reconcile import live_reader
@@ -132,8 +132,13 @@ def test_results_stay_when_their_batches_are_removed_from_the_archive(tmp_path: 
         "their results stay as they are"
     ]
     archive(tmp_path, [("late", 12_000, "late"), ("late", 45_000, "late-too")])
-    assert run(job_of(tmp_path), until_ms=END_MS).batches == [4]
-    assert run(job_of(tmp_path), until_ms=END_MS, batches=[1, 2, 3]).batches == [3]
+    for batches, done in (
+        (None, [4]),
+        ([1, 2, 3], [3]),
+    ):  # one cannot be done with the late row, nor without the others
+        with pytest.raises(DamagedInputError, match=r"00:00:10 cannot be done: .* are gone; put back") as refused:
+            run(job_of(tmp_path), until_ms=END_MS, batches=batches)
+        assert refused.value.report.batches == done
     assert totals(job_of(tmp_path)) == {**before, "late": 1}
 
 
