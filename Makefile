@@ -37,7 +37,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
+.PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-servers chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-history bench-late bench-hosts bench-tracker \
 	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server helm-client image-tools slurm-server yarn-server hdfs-server cluster-servers java constraints
 
@@ -67,7 +67,7 @@ check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters,
 
 nightly: ## what takes hours, with other random choices every time: the long tests, faults, fuzzing
 	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
-	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-pipeline chaos-deaths chaos-hosts
+	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-servers chaos-pipeline chaos-deaths chaos-hosts
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--at-least-once
@@ -78,6 +78,9 @@ chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow
 
 chaos-state: $(VENV)/.installed-dev servers ## the same and more while state, windows, timers and sinks are exact: make chaos-state FAULTS=1000
 	HERON_STATE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_state_campaign.py -s $(ARGS)
+
+chaos-servers: $(VENV)/.installed-dev servers ## the same from Kafka to Kafka, PostgreSQL and Redis, which die and fall silent, too: make chaos-servers FAULTS=100
+	HERON_SERVERS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/chaos/test_servers_campaign.py -s $(ARGS)
 
 chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and links fail while words are counted, and keys, effectively once: make chaos-hosts FAULTS=100
 	HERON_HOSTS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/hosts/test_hosts_campaign.py tests/hosts/test_hosts_state.py -s $(ARGS)

@@ -17,11 +17,14 @@ from typing import Any
 
 import pytest
 
+from heronpy import submit
+from heronpy.errors import HeronError
 from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, find_by_environment
 from heronpy.testing import LocalCluster, TopologyHandle
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 
 CONTAINERS = 3
+SEED = int(os.environ.get("HERON_CHAOS_SEED", "1"))
 PAIRED = 0.2
 CUT_S = 2.0
 START_S = 300.0
@@ -119,6 +122,59 @@ def cut_links(scene: Scene) -> str:
     return f"cut the links of port {port} for {CUT_S:g} s"
 
 
+def restart_container(scene: Scene) -> str:
+    container = scene.dice.randint(0, 1)
+    try:
+        scene.topology.restart(container)
+    except HeronError as e:
+        return f"restart container {container}: {e}"
+    return f"restart container {container}"
+
+
+def pause(scene: Scene) -> str:
+    """SIGSTOP, and SIGCONT before or after somebody has given the process up."""
+    found = scene.any_process()
+    for_s = scene.dice.uniform(0.5, 8)
+    if found is not None:
+        found[1].send(signal.SIGSTOP)
+        time.sleep(for_s)  # the fault itself
+        found[1].send(signal.SIGCONT)
+    return f"SIGSTOP {found[0] if found else '(nothing runs)'} for {for_s:.1f} s"
+
+
+def deactivate(scene: Scene) -> str:
+    try:
+        submit.deactivate(scene.topology.launch)
+        said = "deactivated"
+    except HeronError as e:
+        said = f"deactivate: {e}"
+    time.sleep(scene.dice.uniform(0, 2))  # the pause itself
+    deadline_s = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            submit.activate(scene.topology.launch)
+            return f"{said}, activated"
+        except HeronError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.5)
+
+
+def rescaling(components: Sequence[str]) -> Callable[[Scene], str]:
+    """The fault that gives one of the components another number of tasks, and the topology one of containers."""
+
+    def rescale(scene: Scene) -> str:
+        component, tasks = scene.dice.choice(components), scene.dice.randint(1, 4)
+        containers = scene.dice.randint(1, 3)
+        try:
+            scene.topology.update(containers=containers, **{component: tasks})
+        except HeronError as e:
+            return f"update {component}:{tasks} on {containers} containers: {e}"
+        return f"update {component}:{tasks} on {containers} containers: done"
+
+    return rescale
+
+
 FAULTS: Sequence[Callable[[Scene], str]] = (
     kill,
     kill,
@@ -131,6 +187,8 @@ FAULTS: Sequence[Callable[[Scene], str]] = (
     empty_zookeeper,
     cut_links,
 )
+ZOOKEEPER_FAULTS = (restart_zookeeper, empty_zookeeper)
+"""There is one of it, so it is one after the other."""
 
 
 def skip_if_impossible() -> None:
@@ -144,8 +202,7 @@ def skip_if_impossible() -> None:
 @contextmanager
 def scene_of(topology: type[Any], directory: Path, config: Mapping[str, Any] | None = None) -> Iterator[Scene]:
     """The topology, running on a state manager of its own. In the end none of its processes is left."""
-    seed = int(os.environ.get("HERON_CHAOS_SEED", "1"))
-    print(f"\nHERON_CHAOS_SEED={seed}", flush=True)
+    print(f"\nHERON_CHAOS_SEED={SEED}", flush=True)
     with ZookeeperServer(directory / "zookeeper") as zookeeper:
         statemgr = {
             "heron.class.state.manager": "zookeeper",
@@ -154,7 +211,7 @@ def scene_of(topology: type[Any], directory: Path, config: Mapping[str, Any] | N
         with LocalCluster({**CONFIG, **statemgr, **(config or {})}) as cluster:
             handle = cluster.submit(topology)
             try:
-                yield Scene(handle.wait_running(START_S), zookeeper, random.Random(seed), seed)
+                yield Scene(handle.wait_running(START_S), zookeeper, random.Random(SEED), SEED)
             except BaseException:
                 logs = Path(tempfile.mkdtemp(prefix="heron-chaos-logs-"))
                 for folder in handle.launch.dir.glob("**/log-files"):

@@ -212,11 +212,3 @@ def look_of(file: Path) -> tuple[int, ...]:
 
 def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def paced(results: Results) -> tuple[threading.Thread, threading.Event]:
-    """A thread that appends numbers until it is told to stop."""
-    done = threading.Event()
-    thread = threading.Thread(target=results.append_until, args=(done,), name="numbers")
-    thread.start()
-    return thread, done

@@ -9,113 +9,39 @@ full; processes stop for a while.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import figures
 import pytest
+from campaign import FIGURES, Campaign
 from faults import (
     FAULTS,
-    PAIRED,
-    PATIENCE,
-    WITHIN_S,
+    ZOOKEEPER_FAULTS,
     Scene,
-    empty_zookeeper,
-    restart_zookeeper,
+    deactivate,
+    pause,
+    rescaling,
+    restart_container,
     scene_of,
     skip_if_impossible,
 )
-from mixed_results import Results, paced
+from mixed_results import Results
 from mixed_topology import FAIL_FILE, mixed
 
-from heronpy import submit
-from heronpy.errors import HeronError
 from tests.integration.small_disk import fill, small_disk
 
-FIGURES = os.environ.get("HERON_CHAOS_FIGURES", "")
 CONTAINERS = 2
 DISK_MB = 400
 STREAMLET = "count_by_key-1"
 """A stage of the streamlet."""
-ZOOKEEPER_FAULTS = (restart_zookeeper, empty_zookeeper)
-EXACT_WITHIN_S = 240.0 * PATIENCE
 
 
-class Campaign:
-    """Faults on a topology, one after the other."""
+class FileFaults:
+    """What is done to files of the topology."""
 
-    def __init__(self, scene: Scene, results: Results) -> None:
-        self.scene, self.results = scene, results
-        # Not a thread for each fault: the ZooKeeper that one of them starts ends with the thread that started it.
-        self.pool = ThreadPoolExecutor(2)
-        self.kinds: Sequence[Callable[[Scene], str]] = (
-            *FAULTS,
-            self.rescale,
-            self.rescale,
-            self.rescale,
-            self.pause,
-            self.pause,
-            self.fail_user_code,
-            self.take_away_storage,
-            self.fill_disk,
-            self.deactivate,
-            self.restart_container,
-        )
-
-    def strike(self, number: int) -> None:
-        """Inject one fault, or two at the same time, and wait until all results are committed and exact."""
-        dice = self.scene.dice
-        faults = [dice.choice(self.kinds) for _ in range(2 if dice.random() < PAIRED else 1)]
-        kinds = sorted(fault.__name__ for fault in faults)
-        self.scene.look()
-        thread, done = paced(self.results)
-        try:
-            self.results.wait_more(200)
-            time.sleep(dice.uniform(0, 0.6))  # anywhere between two checkpoints
-            began_s = time.monotonic()
-            injected: list[Future[str]] = []
-            for n, fault in enumerate(faults):
-                again = fault in (self.take_away_storage, self.fill_disk) and fault in faults[:n]
-                if again or fault in ZOOKEEPER_FAULTS:
-                    wait(injected)  # there is one ZooKeeper, and one disk
-                injected.append(self.pool.submit(fault, self.scene))
-                time.sleep(dice.uniform(0, 1.5))  # both at once, or one while the other is made good
-            for each in injected:
-                print(f"{time.strftime('%H:%M:%S')} {each.result()}", flush=True)
-            self.scene.topology.wait_running(WITHIN_S)
-            whole_s = time.monotonic() - began_s
-        finally:
-            done.set()
-            thread.join()
-        self.results.wait_exact(EXACT_WITHIN_S)
-        settled_s = time.monotonic() - began_s
-        print(f"fault {number} ({' and '.join(kinds)}): whole {whole_s:.1f} s, exact {settled_s:.1f} s", flush=True)
-        figures.append(FIGURES, seed=self.scene.seed, kinds=kinds, whole_s=whole_s, settled_s=settled_s)
-
-    def rescale(self, scene: Scene) -> str:
-        component, tasks = (
-            scene.dice.choice(["lines", "parsed", "work", "work", "files", STREAMLET, STREAMLET]),
-            scene.dice.randint(1, 4),
-        )
-        containers = scene.dice.randint(1, 3)
-        try:
-            scene.topology.update(containers=containers, **{component: tasks})
-        except HeronError as e:
-            return f"update {component}:{tasks} on {containers} containers: {e}"
-        return f"update {component}:{tasks} on {containers} containers: done"
-
-    def pause(self, scene: Scene) -> str:
-        """SIGSTOP, and SIGCONT before or after somebody has given the process up."""
-        found = scene.any_process()
-        for_s = scene.dice.uniform(0.5, 8)
-        if found is not None:
-            found[1].send(signal.SIGSTOP)
-            time.sleep(for_s)  # the fault itself
-            found[1].send(signal.SIGCONT)
-        return f"SIGSTOP {found[0] if found else '(nothing runs)'} for {for_s:.1f} s"
+    def __init__(self, results: Results) -> None:
+        self.results = results
 
     def fail_user_code(self, scene: Scene) -> str:
         (self.results.dir / FAIL_FILE).touch()
@@ -142,30 +68,21 @@ class Campaign:
         rest.unlink()
         return f"disk full for {for_s:.1f} s"
 
-    def deactivate(self, scene: Scene) -> str:
-        try:
-            submit.deactivate(scene.topology.launch)
-            said = "deactivated"
-        except HeronError as e:
-            said = f"deactivate: {e}"
-        time.sleep(scene.dice.uniform(0, 2))  # the pause itself
-        deadline_s = time.monotonic() + WITHIN_S
-        while True:
-            try:
-                submit.activate(scene.topology.launch)
-                return f"{said}, activated"
-            except HeronError:
-                if time.monotonic() > deadline_s:
-                    raise
-            time.sleep(0.5)
 
-    def restart_container(self, scene: Scene) -> str:
-        container = scene.dice.randint(0, 1)
-        try:
-            scene.topology.restart(container)
-        except HeronError as e:
-            return f"restart container {container}: {e}"
-        return f"restart container {container}"
+def campaign_of(scene: Scene, results: Results) -> Campaign:
+    files = FileFaults(results)
+    rescale = rescaling(["lines", "parsed", "work", "work", "files", STREAMLET, STREAMLET])
+    kinds = (
+        *FAULTS,
+        *[rescale] * 3,
+        *[pause] * 2,
+        files.fail_user_code,
+        files.take_away_storage,
+        files.fill_disk,
+        deactivate,
+        restart_container,
+    )
+    return Campaign(scene, results, kinds, [ZOOKEEPER_FAULTS, [files.take_away_storage], [files.fill_disk]])
 
 
 @pytest.mark.skipif("HERON_STATE_FAULTS" not in os.environ, reason="only with HERON_STATE_FAULTS: make chaos-state")
@@ -174,19 +91,18 @@ def test_a_campaign_of_faults_leaves_every_result_exact(tmp_path: Path) -> None:
     skip_if_impossible()
     directory = tmp_path / "mixed"
     directory.mkdir()
-    faults, made_good = int(os.environ["HERON_STATE_FAULTS"]), 0
+    faults = int(os.environ["HERON_STATE_FAULTS"])
     with small_disk(tmp_path / "disk", DISK_MB) as disk:
         results = Results(directory, disk)
         topology = mixed("mixed", directory, results.out, results.url, par=2, containers=CONTAINERS)
         storage = {"heron.statefulstorage.url": str(disk / "checkpoints")}
         with scene_of(topology, tmp_path, storage) as scene:
-            campaign = Campaign(scene, results)
+            campaign = campaign_of(scene, results)
             try:
-                for number in range(1, faults + 1):
-                    campaign.strike(number)
-                    made_good += 1
+                campaign.run(faults)
                 results.check_files()
             finally:
-                figures.append(FIGURES, seed=scene.seed, numbers=results.expected.count, failed=made_good < faults)
-                print(f"{made_good} faults made good, {results.expected.count} numbers", flush=True)
-    assert made_good == faults
+                failed = campaign.made_good < faults
+                figures.append(FIGURES, seed=scene.seed, numbers=results.expected.count, failed=failed)
+                print(f"{campaign.made_good} faults made good, {results.expected.count} numbers", flush=True)
+    assert campaign.made_good == faults
