@@ -93,6 +93,9 @@ def durable_engine(
         name: of the state.
         keyed: whether all inputs are grouped by the key of the elements. If not, they have the key None, and a pane of
             another key is one of a former task: a part of the window, as those of all tasks are.
+
+    Raises:
+        CheckpointError: what was saved cannot be restored, or is of other windows.
     """
 
     def make(state: MutableMapping[Any, Any], watermark: int) -> WindowEngine:
@@ -100,7 +103,7 @@ def durable_engine(
             watermark = NEVER  # it was saved in a pause, by windows that took nothing for late
         return window_engine(windowing, fold, state, watermark)
 
-    return with_state(make, states, name, keyed=keyed)
+    return with_state(make, states, name, keyed=keyed, kept=windowing.kept)
 
 
 __all__ = [

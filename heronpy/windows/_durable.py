@@ -8,15 +8,19 @@ finished by another, apart from its own.
 
 At a checkpoint, the watermarks of two tasks may differ. When the number of tasks changes, keys of both meet in one
 engine. It goes on with the later watermark; windows of the other that are due until then fire before anything else.
+
+Accumulators cannot be divided anew: other windows than those of the checkpoint would be without what these have, or
+never fire. So what the windows are is saved, too, and others are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from heronpy.errors import CheckpointError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.windows._engine import WindowEngine
 from heronpy.windows._spans import NEVER
@@ -36,7 +40,20 @@ class DeclaresState(Protocol):
     def task_state(self) -> Callable[..., Any]: ...
 
 
-def with_state(make: Engine, states: DeclaresState, name: str, *, keyed: bool) -> WindowEngine:
+def check_kept(component: str, saved: str | None, kept: str) -> None:
+    """Refuse what other windows have kept.
+
+    Raises:
+        CheckpointError: the checkpoint has such; names the component, and both.
+    """
+    if saved is not None and saved != kept:
+        raise CheckpointError(
+            f"component {component!r}: the checkpoint has {saved}, and the program {kept}: leave the windows as they "
+            "were, or give these another name"
+        )
+
+
+def with_state(make: Engine, states: DeclaresState, name: str, *, keyed: bool, kept: str) -> WindowEngine:
     """An engine with its state in states of a task; see `heronpy.windows.durable_engine`."""
     state: MutableMapping[Any, Any]
     if keyed:
@@ -52,6 +69,11 @@ def with_state(make: Engine, states: DeclaresState, name: str, *, keyed: bool) -
             return index_of_group(key_group(key, place.groups), tasks, place.groups)
         return (place.index if key is None else key) % tasks  # type: ignore[no-any-return]  # a number
 
+    made = states.task_state(
+        f"{name}.kept", default=None, merge=_first_known, split=lambda value, tasks: [value] * tasks
+    )
+    check_kept(place.component, made.value, kept)
+    made.value = kept
     saved = states.task_state(f"{name}.watermark", default=NEVER, merge=tuple, split=_for_each)
     formers = saved.value if type(saved.value) is tuple else (saved.value,)
     watermarks = [former if type(former) is int else former[0] for former in formers]
@@ -64,12 +86,17 @@ def with_state(make: Engine, states: DeclaresState, name: str, *, keyed: bool) -
             if (former := watermarks[owner(key, len(watermarks))]) < watermark:
                 behind.setdefault(former, {})[key] = state.pop(key)
         for former, part in behind.items():
-            fired: Iterator[Any] = make(part, former).advance(watermark)
+            fired: Iterator[Any] = make(part, former).advance(watermark, NEVER)
             overdue += (replace(effect, key=place.index) if effect.key is None else effect for effect in fired)
             state.update(part)
     engine = make(state, watermark)
     engine.keep_watermark(saved, overdue)
     return engine
+
+
+def _first_known(saved: Iterable[str | None]) -> str | None:
+    """Of all tasks, which have the same; an older version has saved none."""
+    return next((one for one in saved if one is not None), None)
 
 
 def _for_each(formers: Any, tasks: int) -> list[Any]:
@@ -100,4 +127,4 @@ class _Unkeyed(MutableMapping[Any, Any]):
         return len(self._splits)
 
 
-__all__ = ["DeclaresState", "with_state"]
+__all__ = ["DeclaresState", "check_kept", "with_state"]

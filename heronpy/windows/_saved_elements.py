@@ -44,6 +44,7 @@ class SavedElements:
         self.marks: Any
         """What else there is to know. `save` saves it."""
         self._next, self._removed, self.marks = state.get(self._key(-1)) or (0, (NEVER, -1), None)
+        self.component: str = state.entries.place.component
         self.rows: list[Row] = []
         """The elements that were saved, in the order of their times."""
         self._gone: dict[int, int] = {}

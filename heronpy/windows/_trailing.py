@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from heronpy.errors import ConfigError
+from heronpy.windows._durable import check_kept
 from heronpy.windows._saved_elements import ELEMENT, TIME, Row, SavedElements
 from heronpy.windows._spans import NEVER
 
@@ -33,6 +34,9 @@ class Count:
 
     value: int
 
+    def __str__(self) -> str:
+        return f"{self.value} elements"
+
     def __post_init__(self) -> None:
         if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 1:
             raise ConfigError(f"a count of elements must be a whole number above 0, not {self.value!r}")
@@ -43,6 +47,9 @@ class Duration:
     """A time, in the unit of the elements' times."""
 
     value: float
+
+    def __str__(self) -> str:
+        return f"a duration of {self.value:g}"
 
     def __post_init__(self) -> None:
         if (
@@ -101,6 +108,10 @@ class TrailingWindows:
             fires_empty: also windows without elements; of a stretch that was missed, only the last.
             first_end: the end of the first window that slides by time; a multiple of the slide without it.
             saved: where the elements are kept besides.
+
+        Raises:
+            ConfigError: a slide that is longer than the window.
+            CheckpointError: what is saved is of other windows.
         """
         if type(length) is type(slide) and slide.value > length.value:
             raise ConfigError(
@@ -111,6 +122,7 @@ class TrailingWindows:
         self._by_count = isinstance(length, Count)
         self._slides_by_count = isinstance(slide, Count)
         self._event_time = event_time
+        self._kept = f"windows of {length} every {slide} by time of {'event' if event_time else 'arrival'}"
         self._fires_empty = fires_empty
         self._eager = not event_time and (self._by_count or self._slides_by_count)
         self._saved = saved
@@ -131,7 +143,8 @@ class TrailingWindows:
         """Of times of arrival; a clock that goes back stands still."""
         if saved is not None and saved.marks is not None:
             self._rows = saved.rows
-            positions, self._since, self._last, self._latest = saved.marks
+            positions, self._since, self._last, self._latest, *kept = saved.marks
+            check_kept(saved.component, kept[0] if kept else None, self._kept)  # older versions have saved none
             self._expired, self._gone, self._first, self._after, self._settled = positions
         self._origin = 0 if self._last is None else self._last % self._slide
 
@@ -144,11 +157,16 @@ class TrailingWindows:
         """These elements, with their times, in the order of those."""
         return [(row[TIME], row[ELEMENT]) for row in self._rows[self._expired :]]
 
+    @property
+    def reached(self) -> float:
+        """How late it was, by times of arrival, as far as these windows know."""
+        return self._latest if self._last is None else max(self._latest, self._last)
+
     def save(self) -> None:
         """Bring what is saved up to date, for a snapshot."""
         assert self._saved is not None
         positions = (self._expired, self._gone, self._first, self._after, self._settled)
-        self._saved.marks = (positions, self._since, self._last, self._latest)
+        self._saved.marks = (positions, self._since, self._last, self._latest, self._kept)
         self._saved.save()
 
     def add(self, element: Any, time: float) -> Sequence[Evaluated | Expired]:

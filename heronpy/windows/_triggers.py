@@ -87,5 +87,21 @@ class Windowing:
         fires_once = isinstance(self.trigger, AfterWatermark) and self.trigger.early is None
         return isinstance(self.windows, (Tumbling, Sliding)) and fires_once and not self.accumulating
 
+    @property
+    def kept(self) -> str:
+        """What is kept of a key, in words: no other windows can go on with it. Triggers and lateness may change."""
+        windows = self.windows
+        if isinstance(windows, Counted):
+            return f"windows of {windows.length} elements every {windows.slide}"
+        if isinstance(windows, Session):
+            return f"sessions with a gap of {windows.gap_ms} ms"
+        if isinstance(windows, Global):
+            return "a global window"
+        offset_ms = windows.offset_ms % windows.slide_ms
+        grid = f"windows of {windows.size_ms} ms every {windows.slide_ms} ms" + (
+            f" from {offset_ms} ms" if offset_ms else ""
+        )
+        return grid if self.sliced else f"{grid} in panes"
+
 
 __all__ = ["AfterCount", "AfterProcessingTime", "AfterWatermark", "Repeated", "Session", "Trigger", "Windowing"]

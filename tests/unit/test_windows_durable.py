@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.errors import CheckpointError
 from heronpy.state import TaskStates
 from heronpy.windows import (
     END,
@@ -268,6 +269,31 @@ def test_a_timer_of_processing_time_fires_after_a_restore() -> None:
     assert (pane.value, pane.timing) == ([1], Timing.EARLY)
 
 
+def test_a_timer_of_processing_time_is_as_long_with_another_number_of_tasks() -> None:
+    component = Component(declaring(Windowing(windows=Tumbling(10), trigger=AfterProcessingTime(10))), 2)
+    first, second = component.declared
+    key = next(key for key in map(str, range(99)) if component.of(key) is second)
+    second.add(key, 1, 25, now_ms=100)
+    list(first.advance(20))  # farther than the other
+    component.checkpoint()
+    component.restart(1)
+    (engine,) = component.declared
+    assert list(engine.advance(20, now_ms=109)) == []
+    assert [pane.value for pane in engine.advance(20, now_ms=110) if isinstance(pane, Pane)] == [[1]]
+
+
+def test_a_timer_that_a_clock_ahead_has_set_fires_after_its_delay_at_the_latest() -> None:
+    for windows in (Global(), Tumbling(10), Session(10)):
+        component = Component(declaring(Windowing(windows=windows, trigger=AfterProcessingTime(10))), 1)
+        component.declared[0].add("a", 1, 0, now_ms=86_400_000)
+        component.checkpoint()
+        component.restart(1)
+        (engine,) = component.declared
+        assert list(engine.advance(0, now_ms=100)) == []
+        engine.check_invariants()
+        assert [pane.value for pane in engine.advance(0, now_ms=110) if isinstance(pane, Pane)] == [[1]]
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_closed_windows_leave_nothing_in_a_checkpoint(keyed: bool) -> None:
     windowing = Windowing(windows=Session(10))
@@ -344,3 +370,50 @@ def test_a_flush_looks_at_what_is_in_a_file_only_if_something_came() -> None:
     assert [pane.value for pane in engine.flush()] == [[3, 30]]
     assert looked
     component.tasks[0].close()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Windowing(windows=Tumbling(10)), Windowing(windows=Tumbling(7))),
+        (Windowing(windows=Tumbling(10)), Windowing(windows=Tumbling(20))),
+        (Windowing(windows=Tumbling(10)), Windowing(windows=Tumbling(10, 3))),
+        (Windowing(windows=Sliding(20, 10)), Windowing(windows=Tumbling(10))),
+        (Windowing(windows=Session(10)), Windowing(windows=Tumbling(10))),
+        (Windowing(windows=Session(10)), Windowing(windows=Session(50))),
+        (Windowing(windows=Counted(4, 2)), Windowing(windows=Counted(6, 3))),
+        (Windowing(windows=Global(), trigger=AfterCount(2)), Windowing(windows=Tumbling(10), trigger=AfterCount(2))),
+        (Windowing(windows=Tumbling(10)), Windowing(windows=Tumbling(10), trigger=AfterCount(2))),
+    ],
+)
+def test_other_windows_than_those_of_the_checkpoint_are_refused(
+    before: Windowing, after: Windowing, keyed: bool
+) -> None:
+    component = Component(declaring(before, keyed=keyed), 2)
+    component.of("a").add("a" if keyed else None, 1, 21)
+    component.checkpoint()
+    component.declare = declaring(after, keyed=keyed)
+    for tasks in (2, 1, 3):
+        with pytest.raises(CheckpointError, match=r"component 'count': the checkpoint has .*, and the program "):
+            component.restart(tasks)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Windowing(windows=Tumbling(10)), Windowing(windows=Sliding(10, 10), lateness_ms=FOREVER)),
+        (
+            Windowing(windows=Tumbling(10), trigger=AfterCount(5)),
+            Windowing(windows=Tumbling(10), trigger=AfterWatermark(early=AfterCount(2)), accumulating=True),
+        ),
+    ],
+)
+def test_windows_go_on_with_another_trigger_or_lateness(before: Windowing, after: Windowing) -> None:
+    component = Component(declaring(before), 1)
+    component.declared[0].add("a", 1, 21)
+    component.checkpoint()
+    component.declare = declaring(after)
+    component.restart(1)
+    (engine,) = component.declared
+    assert [(pane.span, pane.value) for pane in engine.advance(30)] == [(Span(20, 30), [1])]  # type: ignore[union-attr]

@@ -23,6 +23,7 @@ from heronpy.api import (
 )
 from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.tuple import Detached, Tuple
+from heronpy.errors import CheckpointError
 from heronpy.state import TaskStates
 from heronpy.testing import Simulator
 from heronpy.windows import END, Count, Duration, Evaluated, Pane, TrailingWindows, Tumbling
@@ -278,3 +279,26 @@ def test_windows_that_came_from_other_tasks_fire_when_the_input_ends(
 
         simulator.run(until=lambda: len(found()) >= 20, seconds=30)
         assert found() == list(range(20))
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("extent", "slide", "event_time"),
+    [
+        (Count(10), Count(2), False),
+        (Count(9), Count(5), False),
+        (Count(10), Duration(5), False),
+        (Duration(10), Count(5), False),
+        (Count(10), Count(5), True),
+    ],
+)
+def test_other_windows_than_those_of_the_checkpoint_are_refused(
+    extent: Any, slide: Any, event_time: bool, tasks: int
+) -> None:
+    running = component(Count(10), slide=Count(5), event_time=False, tasks=2)
+    for task in running.declared:
+        for value in range(3):
+            task.add(number(value), value)
+    running.declare = component(extent, slide=slide, event_time=event_time, tasks=1).declare
+    with pytest.raises(CheckpointError, match=r"component 'count': the checkpoint has .*, and the program "):
+        rescale(running, tasks)
