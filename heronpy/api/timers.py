@@ -83,6 +83,12 @@ class Timers:
         self._clocks = context.task_state(CLOCKS, default=None, merge=_latest, split=lambda saved, n: [saved] * n)
         self._wall_ms = wall_ms
         self._now_ms = wall_ms()
+        self.ahead_ms = 0
+        """By how much processing time is ahead of the wall clock: on another host, or before that was put right, it was
+        as late as this already. To stand still would have timers wait for that long."""
+        if self._clocks.value is not None:
+            self.ahead_ms = max(0, self._clocks.value[0] - self._now_ms)
+            self._now_ms += self.ahead_ms
         settings = TimeSettings(**TimeSettings.values(config))
         self._interval_ms, self._timestamp = settings.interval_ms, settings.timestamp
         self._look_at_ms = 0
@@ -92,8 +98,7 @@ class Timers:
         self._watermarks = settings.watermarks(context, self._now_ms, self._followed)
         self._sent = Sent(every_ms=0) if self._timestamp is not None and context.sends_watermarks() else None
         if self._clocks.value is not None:
-            now_ms, watermarks, *foremost = self._clocks.value
-            self._now_ms = max(self._now_ms, now_ms)
+            _, watermarks, *foremost = self._clocks.value
             self._watermarks.restore(watermarks)
             self._watermarks.take_over(*foremost or [NEVER])
         self._numbers = itertools.count()
@@ -108,7 +113,7 @@ class Timers:
     @property
     def now_ms(self) -> int:
         """Processing time."""
-        self._now_ms = max(self._now_ms, self._wall_ms())
+        self._now_ms = max(self._now_ms, self._wall_ms() + self.ahead_ms)
         return self._now_ms
 
     @property

@@ -12,6 +12,8 @@ from heronpy.api.tuple import Tuple
 from heronpy.instance._core import TaskCore
 from heronpy.windows import END
 
+_BEHIND_MS = 1000
+
 
 class TaskTimers:
     """The timers of one component object. Used by the task's thread."""
@@ -43,6 +45,11 @@ class TaskTimers:
             keyed=bool(core.context.key_fields()),
             wall_ms=lambda: (offset_ns + core.clock()) // 1_000_000,
         )
+        if (ahead_ms := self._timers.ahead_ms) > _BEHIND_MS:
+            core.logger.warning(
+                "this host's clock is %.0f s behind that of the checkpoint: time of timers goes on from there",
+                ahead_ms / 1000,
+            )
         core.context.declare_timers(self._timers)
         self.receive_watermark = self._timers.receive_watermark
         core.context.before_snapshot(self._timers.save)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any
@@ -17,6 +18,7 @@ from heronpy.state._place import Place
 from heronpy.state._schema import CODECS, Schema
 from heronpy.state._tracked import Tracked
 
+_log = logging.getLogger(__name__)
 _EXPIRED_AT_ONCE = 2
 _UNSEEN_PART = 10
 _Seen = tuple[int, int | None]
@@ -105,6 +107,7 @@ class BoundedKeyedState(KeyedState):
     """
 
     __slots__ = (
+        "_ahead_ms",
         "_at_marker",
         "_clock_ms",
         "_max_keys",
@@ -133,7 +136,7 @@ class BoundedKeyedState(KeyedState):
             schema: As there.
             place: As there.
             default: As there.
-            clock_ms: Milliseconds since 1970. If it jumps back, time stands still until it is there again.
+            clock_ms: Milliseconds since 1970, only going forward; behind what was saved, it goes on from there.
             ttl_s: How long a key lives after it was written.
             max_keys: How many keys this task keeps.
 
@@ -146,7 +149,7 @@ class BoundedKeyedState(KeyedState):
         if max_keys is not None and max_keys < 1:
             raise ConfigError(f"state {schema.name!r}: max_keys must be 1 or more, not {max_keys!r}")
         self._clock_ms = clock_ms
-        self._now_ms = 0
+        self._now_ms = self._ahead_ms = 0
         self._ttl_ms = None if ttl_s is None else max(1, int(ttl_s * 1000))
         self._max_keys = max_keys
         # A plain dict takes longer to find its first key the more have been deleted before it.
@@ -235,8 +238,7 @@ class BoundedKeyedState(KeyedState):
         super().load(data, stamps)
         self._touched = OrderedDict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
         # Before there were bounds no time was noted down; such keys were written now.
-        self._now_ms = max(self._touched.values(), default=0)
-        now_ms = self._now()
+        now_ms = self._go_on_from(max(self._touched.values(), default=0))
         for key in [key for key, written_ms in self._touched.items() if written_ms == 0]:
             del self._touched[key]
             self._touched[key] = now_ms
@@ -273,8 +275,23 @@ class BoundedKeyedState(KeyedState):
         return written_ms
 
     def _now(self) -> int:
-        self._now_ms = max(self._now_ms, self._clock_ms())
+        self._now_ms = max(self._now_ms, self._clock_ms() + self._ahead_ms)
         return self._now_ms
+
+    def _go_on_from(self, newest_ms: int) -> int:
+        """The time now, after a restore: the newest of its keys was written then, maybe by a clock that was ahead."""
+        wall_ms = self._clock_ms()
+        self._ahead_ms = max(self._ahead_ms, newest_ms - wall_ms)
+        if newest_ms and self._ttl_ms is not None and wall_ms - newest_ms >= self._ttl_ms:
+            _log.warning(
+                "component %r, state %r: by this host's clock the newest of its keys was written %d s ago, and they "
+                "live %d s: all of them expire",
+                self.place.component,
+                self.schema.name,
+                (wall_ms - newest_ms) // 1000,
+                self._ttl_ms // 1000,
+            )
+        return self._now()
 
     def _wrote(self, key: Any) -> None:
         self._drop_times(key)

@@ -101,8 +101,12 @@ class SpilledExpiringState(BoundedKeyedState):
     def load_blocks(self, blocks: Iterable[Block]) -> None:
         """As of `SpilledKeyedState`."""
 
+        newest_ms = 0
+
         def stamped(gone: list[Any], stamps: dict[Any, int]) -> None:
-            self._now_ms = max(self._now_ms, max(stamps.values(), default=0))
+            nonlocal newest_ms
+            newest_ms = max(newest_ms, max(stamps.values(), default=0))
+            self._now_ms = max(self._now_ms, newest_ms)
             for key in (*gone, *stamps):
                 self._touched.pop(key, None)
             for key, written_ms in stamps.items():
@@ -110,6 +114,7 @@ class SpilledExpiringState(BoundedKeyedState):
             self._stored_ms = self._now_ms
 
         _load(self, blocks, stamped)
+        self._go_on_from(newest_ms)
         self._touched = OrderedDict(sorted(self._touched.items(), key=lambda item: item[1]))
 
     def check_invariants(self) -> None:

@@ -44,9 +44,10 @@ COMPONENT_STATE: Final = "init_state"
 Migrate = Callable[[int, Any], Any]
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+def wall_clock_ms() -> Callable[[], int]:
+    """A clock of milliseconds since 1970 that setting the time does not move: it would have all keys expire at once."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
 
 
 class TaskStates:
@@ -62,7 +63,7 @@ class TaskStates:
         place: Place,
         saved: Saved = NOTHING_SAVED,
         *,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] | None = None,
         entries_at_once: int = ENTRIES_AT_ONCE,
         memory: Memory | None = None,
     ) -> None:
@@ -71,7 +72,7 @@ class TaskStates:
         Args:
             place: The task.
             saved: What it is restored from.
-            clock_ms: For states with a `ttl_s`.
+            clock_ms: For states with a `ttl_s`; `wall_clock_ms()` without it.
             entries_at_once: How many plain entries are written between two reads of the clock.
             memory: What state by key may take of memory, unless it has `max_keys`; None: all that it needs.
 
@@ -87,7 +88,7 @@ class TaskStates:
         self.place = place
         self._saved = replace(saved, states={})  # else what was read would stay as long as the task does
         self._unclaimed: dict[str, SavedState] = dict(saved.states)
-        self._clock_ms = clock_ms
+        self._clock_ms = wall_clock_ms() if clock_ms is None else clock_ms
         self._at_once = entries_at_once
         self._memory = memory
         self._states: dict[str, Tracked] = {}

@@ -78,8 +78,7 @@ class WindowEngine(ABC):
 
         Go through all effects before the next call: they are made as they are asked for.
         """
-        if now_ms > self._now_ms:
-            self._now_ms = now_ms
+        self._clock(now_ms)
         if watermark > self.watermark or (watermark < self.watermark and self._lateness_ms == FOREVER):
             self.watermark = watermark
             if self._watermark_state is not None:
@@ -118,8 +117,13 @@ class WindowEngine(ABC):
 
     def _clock(self, now_ms: int) -> int:
         if now_ms > self._now_ms:
+            if self._now_ms == NEVER:
+                self._hasten(now_ms + max(delay_of(self._early) or 0, delay_of(self._late) or 0))
             self._now_ms = now_ms
         return self._now_ms
+
+    def _hasten(self, latest_ms: int) -> None:
+        """No timer can be due later than this: what a state has that is was set by a clock that was ahead."""
 
     def _too_late(self, end_ms: int) -> bool:
         """Whether a window has closed."""

@@ -96,6 +96,13 @@ class PaneEngine(WindowEngine):
             record[DUE] = now_ms + delay_ms
             heapq.heappush(self._timers, (record[DUE], next(self._numbers), key, start))
 
+    def _hasten(self, latest_ms: int) -> None:
+        for due, _, key, start in [timer for timer in self._timers if timer[0] > latest_ms]:
+            record = self.state[key][start]
+            assert record[DUE] == due, "nothing has happened since the restore"
+            record[DUE] = latest_ms
+            heapq.heappush(self._timers, (latest_ms, next(self._numbers), key, start))
+
     def flush(self) -> Iterator[Effect]:
         if self._is_flushed:
             return

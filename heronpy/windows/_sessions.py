@@ -116,6 +116,13 @@ class SessionEngine(WindowEngine):
             heapq.heappush(self._timers, (session[DUE], next(self._numbers), key))
         return NOTHING
 
+    def _hasten(self, latest_ms: int) -> None:
+        for due, _, key in [timer for timer in self._timers if timer[0] > latest_ms]:
+            for session in self.state[key][1:]:
+                if session[DUE] == due:
+                    session[DUE] = latest_ms
+                    heapq.heappush(self._timers, (latest_ms, next(self._numbers), key))
+
     def flush(self) -> Iterator[Effect]:
         new = [key for key, found in self._saved() if any(session[COUNT] for session in found[1:])]
         for key in new:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -12,13 +14,16 @@ from heronpy.api import (
     Bolt,
     Grouping,
     ITwoPhaseStatefulComponent,
+    KeyedWindowBolt,
     SlidingWindowBolt,
     TopologyBuilder,
     Tuple,
     TupleWindow,
 )
+from heronpy.api.bolt import event_time_bolt, window_bolt
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
+from heronpy.windows import AfterProcessingTime, Global, Pane, Session, Sliding, Tumbling
 from heronpy.wire import DATA, control_batch, decode_tuples
 from tests.unit.checkpointed_kit import ByHand
 from tests.unit.snapshot_kit import Hand, Numbers, Stored, numbers
@@ -198,3 +203,71 @@ def test_tuples_are_acked_on_arrival() -> None:
     hand.user.ack = lambda tup: acked.append(tup["number"])
     hand.task.offer(numbers([1, 2, 3, 4, 5], WINDOWED))  # type: ignore[union-attr]
     assert acked == [1, 2, 3, 4, 5]
+
+
+class Panes(KeyedWindowBolt):
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def value(self, tup: Tuple) -> int:
+        return tup["number"]  # type: ignore[no-any-return]
+
+    def on_pane(self, pane: Pane) -> None:
+        self.emit([pane.value])
+
+
+TEN_SECONDS_MS = {key: 10_000 for key in EVENTS if key.endswith(".ms")}
+LAST_TEN = {"topology.bolts.window.length.count": 10}
+TEN_SECONDS = {SlidingWindowBolt.WINDOW_DURATION_SECS: 10}
+ON_TEN = AfterProcessingTime(timedelta(seconds=10))
+
+
+def keyed(windows: Any, **more: Any) -> dict[str, Any]:
+    return dict(Panes.with_windows(windows, **more).config)
+
+
+@pytest.mark.parametrize(
+    ("bolt", "config"),
+    [
+        (Storms, TEN_SECONDS_MS),
+        (Storms, {**LAST_TEN, "topology.bolts.window.sliding.interval.duration.ms": 10_000}),
+        (Storms, {**TEN_SECONDS_MS, "topology.bolts.window.sliding.interval.duration.ms": 5000}),
+        (Herons, TEN_SECONDS),
+        (Panes, keyed(Tumbling(10_000))),
+        (Panes, keyed(Sliding(10_000, 5000))),
+        (Panes, keyed(Session(10_000))),
+        (Panes, keyed(Global(), trigger=ON_TEN)),
+        (Panes, {**keyed(Global(), trigger=ON_TEN), "topology.bolts.tuple.timestamp.field.name": "number"}),
+        (Panes, {**keyed(Session(10), trigger=ON_TEN), "topology.bolts.tuple.timestamp.field.name": "number"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_windows_do_not_wait_for_a_clock_that_was_a_day_ahead(
+    bolt: Any, config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = 2_000_000_000.0 + 86_400
+
+    def clock() -> float:
+        return now_s
+
+    with (
+        mock.patch.object(window_bolt, "wall_clock_s", return_value=clock),
+        mock.patch.object(event_time_bolt, "wall_clock_s", return_value=clock),
+    ):
+        stored = Stored(plan_of(bolt, config))
+        hand = Hand(stored, WINDOWED)
+        said = [executed(hand, numbers([1], WINDOWED))]
+        now_s += 3
+        said.append(executed(hand, numbers([2], WINDOWED)))
+        hand.checkpoint(1)
+        stored.commit(1)
+        now_s -= 86_400  # on another host, or it was put right
+        restored = Hand(stored, WINDOWED, 1, epoch=2)
+        for number in range(3, 7):
+            now_s += 5
+            said.append(executed(restored, numbers([number], WINDOWED)))
+        now_s += 15
+        said.append(executed(restored, numbers([], WINDOWED)))
+    seen = {number for windows in said for window in windows for number in window}
+    assert seen >= {1, 2, 3, 4, 5}, "each is in a window, within its time"
+    by_arrival = "topology.bolts.tuple.timestamp.field.name" not in config
+    assert ("s behind that of the checkpoint" in caplog.text) == by_arrival

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from state_kit import Component
+
+from heronpy.state import Place, TaskStates
 
 TTL_MS = 1_000
 IN_DOUBT_MS = TTL_MS // 10
@@ -47,6 +50,47 @@ def test_restores_do_not_keep_what_is_only_read() -> None:
         component.checkpoint()
         component.restart(1)
         assert lived_ms <= TTL_MS + IN_DOUBT_MS
+
+
+@pytest.mark.parametrize("memory_bytes", [None, pytest.param(0, marks=needs_lmdb)])
+def test_keys_live_as_long_after_a_restore_on_a_host_whose_clock_is_behind(memory_bytes: int | None) -> None:
+    component = with_ttl(memory_bytes=memory_bytes)
+    component.declared[0]["a"] = 1
+    component.now_ms += TTL_MS // 2
+    component.declared[0]["b"] = 1
+    component.checkpoint()
+    component.now_ms -= 900_000
+    component.restart(1)
+    component.declared[0]["c"] = 1
+    component.now_ms += TTL_MS // 2
+    assert sorted(component.declared[0]) == ["b", "c"]
+    component.now_ms += TTL_MS // 2
+    assert list(component.declared[0]) == []
+
+
+@pytest.mark.parametrize("memory_bytes", [None, pytest.param(0, marks=needs_lmdb)])
+def test_that_all_keys_expire_with_a_restore_is_logged(
+    memory_bytes: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    component = with_ttl(memory_bytes=memory_bytes)
+    component.declared[0]["a"] = 1
+    component.checkpoint()
+    component.now_ms += TTL_MS - 1
+    component.restart(1)
+    assert not caplog.text
+    component.now_ms += 86_400_000
+    component.restart(1)
+    assert "component 'count', state 'sessions': by this host's clock the newest of its keys was written" in caplog.text
+    assert list(component.declared[0]) == []
+
+
+def test_setting_the_clock_expires_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = TaskStates(Place("words-1", "count"))
+    state = states.keyed_state("sessions", ttl_s=3600)
+    state["a"] = 1
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 86_400 * 10**9)
+    assert list(state) == ["a"]
 
 
 def test_what_is_changed_in_place_lives_on() -> None:

@@ -193,6 +193,41 @@ def test_a_clock_that_goes_back_stands_still() -> None:
     assert keys(running.after(5010)) == [1]
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_after_a_clock_that_was_a_day_ahead_timers_and_idle_inputs_do_not_wait_for_a_day(keyed: bool) -> None:
+    day_ms = 24 * 3600 * 1000
+    now_ms = day_ms
+    config = {**EVENT_TIME, "topology.bolts.watermark.event.interval.ms": 1, IDLE_AFTER: 5000}
+
+    def declare(states: TaskStates) -> Timers:
+        return Timers(Declaring(states), config, keyed=keyed, wall_ms=lambda: now_ms)  # type: ignore[arg-type]
+
+    def come(timers: Timers, **times: int) -> None:
+        process = timers.observing(lambda _tup: None)
+        for stream, at_ms in times.items():
+            process(Tuple([at_ms], Detached("numbers", stream, 1, ("number",)), 0))
+
+    component = Component(declare, 1)
+    (timers,) = component.declared
+    for at in (1, 2):
+        come(timers, slow=50 + at, fast=200 + at)
+    timers.processing("before", timers.now_ms + MINUTE)
+    list(timers.due())
+    timers.save()
+    component.checkpoint()
+    now_ms = 0  # put right, or another host
+    component.restart(1)
+    (timers,) = component.declared
+    assert timers.ahead_ms == day_ms
+    timers.processing("after", timers.now_ms + 2 * MINUTE)
+    assert not list(timers.due())
+    assert timers.watermark == 52, "the slow input is waited for: nothing shows that it is idle"
+    now_ms += MINUTE
+    assert [timer.key for timer in timers.due()] == ["before"]
+    now_ms += MINUTE
+    assert [timer.key for timer in timers.due()] == ["after"]
+
+
 def test_a_bolt_without_on_timer_has_no_timers() -> None:
     with pytest.raises(UsageError, match="component 'timed' has no timers: a bolt with on_timer"):
         Hand(Stored(plan_of(Untimed)), TIMED)

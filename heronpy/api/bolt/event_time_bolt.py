@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants as keys
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.bolt.window_bolt import effect_errors, wall_clock_s
+from heronpy.api.bolt.window_bolt import WindowClock, effect_errors, wall_clock_s
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
 from heronpy.api.bolt.window_state import FOREMOST, WATERMARKS
 from heronpy.api.component.component_spec import HeronComponentSpec
@@ -62,7 +62,7 @@ class EventTimeBolt(Bolt):
                 f"the stream for late tuples, {settings.late_stream!r}, is not declared: name it in the configuration "
                 "of the component, with with_late_tuple_stream()"
             )
-        clock = wall_clock_s()
+        clock = self._clock = WindowClock(wall_clock_s(), self.logger)
         self._timestamp, self._late_stream = settings.timestamp, settings.late_stream
         self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
         config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms

@@ -37,6 +37,7 @@ from heronpy.api.bolt.windowed_bolt import WindowedBoltBuilder
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
 from heronpy.windows import (
+    END,
     AfterWatermark,
     Collect,
     Duration,
@@ -119,6 +120,8 @@ class KeyedWindowBolt(EventTimeBolt):
         }
         if self._durable:
             self._engine = durable_engine(windowing, self.fold, context, WINDOWS, keyed=bool(key_fields))
+            if self._timestamp is None and self._engine.watermark < END:
+                self._clock.go_on_from(self._engine.watermark / 1000)
         else:
             self._engine = window_engine(windowing, _Holding(self.fold) if self._tracking else self.fold)
         self._shared: dict[int, int] = {}

@@ -11,6 +11,7 @@ that setting the clock does not move a window. What is decided, `heronpy.windows
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,10 +94,11 @@ class _WindowBolt(Bolt):
         self.window_duration, self.slide_interval = self._spans(config)
         # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
         config.update(_ticks(self.slide_interval))
-        self._clock = wall_clock_s()
+        self._clock = WindowClock(wall_clock_s(), self.logger)
         self._durable = takes_checkpoints(config)
         self._errors = effect_errors(config)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
+        self._clock.go_on_from(self._windows.reached)
 
     def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
         return TrailingWindows(
@@ -224,3 +226,31 @@ def wall_clock_s() -> Callable[[], float]:
     """A clock of seconds since the epoch that setting the time does not move."""
     offset = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset
+
+
+class WindowClock:
+    """A clock of windows of arrival, which does not go back with a restore.
+
+    On a host whose clock is behind, which may be the one that is right, it goes on from where it was. If it stood still
+    until the host's is there, windows would wait for that long; if it went back, there would be two of one name.
+    """
+
+    def __init__(self, clock_s: Callable[[], float], log: logging.Logger) -> None:
+        self._clock_s, self._log = clock_s, log
+        self._ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return self._clock_s() + self._ahead_s
+
+    def go_on_from(self, then_s: float) -> None:
+        """It was as late as this when what is restored was saved."""
+        behind_s = then_s - self()
+        if behind_s > 0:
+            self._ahead_s += behind_s
+        if behind_s > _BEHIND_S:
+            self._log.warning(
+                "this host's clock is %.0f s behind that of the checkpoint: time goes on from there", behind_s
+            )
+
+
+_BEHIND_S = 1.0

@@ -48,6 +48,11 @@ class TaskWindows:
         self._others = [make(other, False) for other in others]
         self.add = self.own.add
 
+    @property
+    def reached(self) -> float:
+        """As of `TrailingWindows`, of all of them."""
+        return max(windows.reached for windows in (self.own, *self._others))
+
     def save(self) -> None:
         """Bring what is saved up to date."""
         for windows in (self.own, *self._others):

@@ -134,6 +134,8 @@ class BaseWindowedBolt(EventTimeBolt):
         settings = self._settings = WindowSettings.of(config)
         self.set_up_time(config, context, settings)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
+        if settings.timestamp is None:
+            self._clock.go_on_from(self._windows.reached / 1000)
 
     def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
         settings = self._settings
