@@ -30,6 +30,38 @@ _BATCH = 1000
 _ACK_INTERVAL_S = 0.02
 _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _SIGNS_PER_IDLE = 4
+# Of what is trimmed before the group reads it Redis says nothing, but it counts what was ever added, and what a group
+# has read (Redis 7). Where the oldest entry comes after the last one that was delivered, what was added before it and
+# was not read is gone. The next read hides that, so this is in its transaction. It puts the group's number right, so
+# that one task reports it, once. Redis does not know the number of a group that begins with what is to come, until that
+# has read everything. Ids are compared as text, padded: Lua's numbers have 53 bits.
+_MISSED = """
+local function fields(list)
+  local found = {}
+  for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
+  return found
+end
+local function padded(id)
+  return (string.gsub(id, '%d+', function(part) return string.rep('0', 20 - #part) .. part end))
+end
+local stream = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
+if not stream['entries-added'] then return {0, ''} end
+for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = fields(one)
+  if group['name'] == ARGV[1] then
+    local last, read, first = group['last-delivered-id'], group['entries-read'], stream['first-entry']
+    local gone = stream['entries-added'] - stream['length']
+    if not read and last == stream['last-generated-id'] then
+      gone = stream['entries-added']
+    elseif read == gone or (first and padded(first[1]) <= padded(last)) then
+      return {0, ''}
+    end
+    redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], last, 'ENTRIESREAD', gone)
+    return {math.max(0, gone - (read or gone)), last}
+  end
+end
+return {0, ''}
+"""
 
 
 class RedisReader(SourceReader):
@@ -72,6 +104,8 @@ class RedisReader(SourceReader):
         """Held by who changes what is out or acked."""
         self._closing = threading.Event()
         self._renewing: threading.Thread | None = None
+        self._uncounted = False
+        """It was logged that what is removed before it is read cannot be counted."""
         self._renewal_failure: Exception | None = None
         """Not one of Redis: the next call raises it."""
 
@@ -121,7 +155,26 @@ class RedisReader(SourceReader):
             return entries
         if now_s - self._claimed_s >= self._turn_s and (entries := self._claim(limit, now_s)):
             return entries
-        return self._group_read(">", limit)
+        return self._new(limit)
+
+    def _new(self, limit: int) -> list[tuple[bytes, Any]]:
+        """What no consumer was given yet; reports what was removed before that."""
+        if self._uncounted:
+            return self._group_read(">", limit)
+        with self._client.pipeline(transaction=True) as pipeline:
+            pipeline.eval(_MISSED, 1, self._stream, self._group)
+            pipeline.xreadgroup(self._group, self._consumer, {self._stream: ">"}, count=limit)
+            missed, answer = pipeline.execute(raise_on_error=False)  # else the error has all of the script in it
+        for error in (answer, missed):
+            if isinstance(error, Exception):
+                raise error
+        self._report(*missed)
+        return answer[0][1] if answer else []
+
+    def _report(self, missed: int, last: bytes) -> None:
+        if missed:
+            reason = f"{missed} entries after {last.decode()} were removed from the stream before the group read them"
+            self._dead_letter(f"{self._stream}:{last.decode()}", None, reason)
 
     def _group_read(self, position: str, limit: int) -> list[tuple[bytes, Any]]:
         answer = self._client.xreadgroup(self._group, self._consumer, {self._stream: position}, count=limit)
@@ -210,6 +263,14 @@ class RedisReader(SourceReader):
             for group in self._client.xinfo_groups(self._stream):
                 if group["name"] == self._group.encode():
                     self._start = group["last-delivered-id"].decode()
+        try:
+            self._report(*self._client.eval(_MISSED, 1, self._stream, self._group))
+        except ResponseError as e:
+            if "no such key" in str(e):
+                raise  # it was just removed
+            if not self._uncounted:  # a right is missing, or scripts are forbidden
+                _log.warning("stream %s: what is removed before it is read is not counted: %s", self._stream, e)
+            self._uncounted = True
         self._connected = True
         self._pending_from, self._claim_from = "0", "0-0"
         if self._renewing is None:

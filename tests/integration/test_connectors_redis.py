@@ -437,6 +437,56 @@ def test_entries_that_are_trimmed_before_they_are_read_are_reported(client: redi
     assert [reason[:9] for _, _, reason in dead.letters] == ["5 entries"]
 
 
+@pytest.mark.parametrize("start", ["0", "$"])
+@pytest.mark.parametrize("trimmed_all", [False, True])
+def test_entries_that_are_trimmed_before_the_group_reads_them_are_reported_once(
+    client: redis.Redis, server: RedisServer, start: str, trimmed_all: bool
+) -> None:
+    _fill(client, "s", 10)
+    client.xtrim("s", maxlen=5, approximate=False)  # before there is a group
+    dead = DeadLetters()
+    source = RedisStream(server.url, "s", group="g", field="n", start=start)
+    readers = [open_source(source, dead=dead, task=task) for task in (0, 1)]
+    read = [record.value for _ in range(9) for reader in readers for record in reader.read(2)]
+    assert read == ([] if start == "$" else ["5", "6", "7", "8", "9"])
+    ids = _fill(client, "s", 10, first=10)
+    read = [record.value for record in readers[0].read(3)]
+    client.xtrim("s", maxlen=0 if trimmed_all else 4, approximate=False)
+    _fill(client, "s", 2, first=20)
+    read += [record.value for _ in range(9) for reader in readers for record in reader.read(2)]
+    reason = f"{7 if trimmed_all else 3} entries after {ids[2]} were removed from the stream before the group read them"
+    assert dead.letters == [(f"s:{ids[2]}", None, reason)]
+    between = [] if trimmed_all else ["16", "17", "18", "19"]
+    assert read == ["10", "11", "12", *between, "20", "21"]
+    _fill(client, "s", 3, first=30)
+    client.xtrim("s", maxlen=1, approximate=False)
+    assert [record.value for record in readers[1].read(9)] == ["32"]
+    assert [reason.partition(" after")[0] for _, _, reason in dead.letters[1:]] == ["2 entries"]
+
+
+def test_entries_that_are_deleted_when_they_are_done_are_not_missed(client: redis.Redis, server: RedisServer) -> None:
+    reader = open_source(RedisStream(server.url, "s", group="g", field="n"))
+    for number in range(20):
+        _fill(client, "s", 3, first=3 * number)
+        records = _read(reader, 3)
+        reader.ack(records)
+        if done := [record.id for record in records if int(record.value) % 4]:
+            client.xdel("s", *done)
+    assert list(reader.read(9)) == []
+
+
+def test_without_the_right_to_count_entries_are_read_and_that_is_logged_once(
+    client: redis.Redis, server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    _fill(client, "s", 4)
+    client.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-eval")
+    reader = open_source(RedisStream(server.url.replace("://", "://reader:secret@"), "s", group="g", field="n"))
+    assert [record.value for _ in range(6) for record in reader.read(1)] == ["0", "1", "2", "3"]
+    assert caplog.text.count("what is removed before it is read is not counted") == 1
+    reader.close()
+    client.execute_command("ACL", "DELUSER", "reader")
+
+
 @pytest.mark.parametrize("later", [2, 6])
 def test_a_stream_that_was_made_again_is_read_and_what_was_not_read_of_the_other_is_reported(
     client: redis.Redis, server: RedisServer, later: int
