@@ -14,7 +14,8 @@ import pytest
 from registry_server import RegistryServer
 
 from heronpy.connectors import KafkaMessage, KafkaSink, KafkaTopic, RegistryFormat, SinkContext
-from heronpy.errors import ConfigError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, UnavailableError
+from heronpy.proto import checkpoint_pb2
 from heronpy.proto.loglevels_pb2 import LogLevel
 from heronpy.testing import eventually_sync
 from heronpy.testing.connectors_kit import DeadLetters, open_sink
@@ -216,6 +217,44 @@ def test_a_message_without_a_schema_or_of_an_unknown_one_is_a_dead_letter(
     (_, _, unknown), (_, _, framing) = dead.letters
     assert "Schema 7 not found" in unknown
     assert "framing" in framing
+
+
+def test_messages_of_an_older_schema_are_read_by_a_newer_one_and_those_it_cannot_read_are_malformed(
+    registry: RegistryServer,
+) -> None:
+    def schema(*fields: dict[str, Any]) -> str:
+        return json.dumps({"type": "record", "name": "Order", "fields": [FIELDS[0], *fields]})
+
+    def written(schema: str, order: dict[str, Any]) -> bytes:
+        made = format_of(registry, lambda client: avro.AvroSerializer(client, schema)).of("orders", "value")(order)
+        assert isinstance(made, bytes)
+        return made
+
+    paid = {"name": "paid", "type": "boolean", "default": False}
+    old = written(AVRO, ORDER)
+    new = written(schema(FIELDS[1], paid), {**ORDER, "paid": True})
+    other = written(schema({"name": "who", "type": "int"}), {"id": 1, "who": 2})
+    reader = schema(FIELDS[1], paid)
+    read_as = format_of(registry, lambda client: avro.AvroDeserializer(client, reader)).of("orders", "value")
+    assert [read_as(old), read_as(new)] == [{**ORDER, "paid": False}, {**ORDER, "paid": True}]
+    with pytest.raises(Exception, match="string") as malformed:
+        read_as(other)
+    assert not isinstance(malformed.value, HeronError), "the message is to blame, not the registry"
+    assert read_as(old) == {**ORDER, "paid": False}
+
+
+def test_the_index_of_a_message_in_its_protobuf_schema_is_as_confluents(registry: RegistryServer) -> None:
+    """Magic byte, id of the schema, and the way to the message: 0 alone for the first, else lengths and indexes."""
+    for kind, way in ((checkpoint_pb2.TaskStatus, b"\x00"), (checkpoint_pb2.SnapshotStored, b"\x02\x02")):
+        write_as = format_of(registry, lambda client, kind=kind: protobuf.ProtobufSerializer(kind, client))
+        made = write_as.of(kind.__name__, "value")(kind(task=7))
+        assert made[:1] == b"\x00"
+        assert made[5 : 5 + len(way)] == way
+        assert made[5 + len(way) :] == kind(task=7).SerializeToString()
+        read_as = format_of(
+            registry, lambda client, kind=kind: protobuf.ProtobufDeserializer(kind, schema_registry_client=client)
+        )
+        assert read_as.of(kind.__name__, "value")(made) == kind(task=7)
 
 
 def test_what_does_not_fit_the_schema_is_refused_by_the_sink(
