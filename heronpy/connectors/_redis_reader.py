@@ -34,7 +34,8 @@ _SIGNS_PER_IDLE = 4
 # has read (Redis 7). Where the oldest entry comes after the last one that was delivered, what was added before it and
 # was not read is gone. The next read hides that, so this is in its transaction. It puts the group's number right, so
 # that one task reports it, once. Redis does not know the number of a group that begins with what is to come, until that
-# has read everything. Ids are compared as text, padded: Lua's numbers have 53 bits.
+# has read everything. Ids are compared as text, padded: Lua's numbers have 53 bits. XINFO STREAM returns the first and
+# the last entry, too, which may be large, so it is not asked where there is nothing to read (no lag).
 _MISSED = """
 local function fields(list)
   local found = {}
@@ -44,11 +45,11 @@ end
 local function padded(id)
   return (string.gsub(id, '%d+', function(part) return string.rep('0', 20 - #part) .. part end))
 end
-local stream = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
-if not stream['entries-added'] then return {0, ''} end
 for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = fields(one)
-  if group['name'] == ARGV[1] then
+  if group['name'] == ARGV[1] and not (group['lag'] == 0 and group['entries-read']) then
+    local stream = fields(redis.call('XINFO', 'STREAM', KEYS[1]))
+    if not stream['entries-added'] then return {0, ''} end
     local last, read, first = group['last-delivered-id'], group['entries-read'], stream['first-entry']
     local gone = stream['entries-added'] - stream['length']
     if not read and last == stream['last-generated-id'] then

@@ -225,6 +225,32 @@ def test_with_another_number_of_tasks_every_element_is_in_all_of_its_windows(
         assert elements == {(at + 1, time) for at, (kind, time) in enumerate(calm.script) if kind in KEYS}
 
 
+@given(
+    runs,
+    windows.filter(lambda of: not isinstance(of, Counted)),
+    triggers,
+    st.sampled_from([0, 20]),
+    st.booleans(),
+    st.booleans(),
+    st.data(),
+)
+def test_with_another_number_of_tasks_every_element_is_shown_or_late_and_in_no_pane_twice(
+    run: list[Any], of: Any, trigger: Any, lateness: int, accumulating: bool, keyed: bool, data: st.DataObject
+) -> None:
+    windowing = Windowing(windows=of, trigger=trigger, lateness_ms=lateness, accumulating=accumulating)
+    faulty = Run(windowing, run, 2, keyed=keyed)
+    faulty.with_faults(lambda: data.draw(st.integers(1, 4)))
+    effects = faulty.finish()
+    panes = [effect for effect in effects if isinstance(effect, Pane)]
+    in_panes = Counter((pane.span, element) for pane in panes for element in pane.value)
+    late = {effect.value for effect in effects if isinstance(effect, Late)}
+    assert late.isdisjoint(element for _, element in in_panes)
+    added = {(at + 1, time) for at, (kind, time) in enumerate(faulty.script) if kind in KEYS}
+    assert late.union(element for _, element in in_panes) == added
+    assert accumulating or set(in_panes.values()) <= {1}
+    assert not any(engine.state for engine in faulty.engines)
+
+
 def shown(effects: list[Effect], keyed: bool) -> dict[Any, Counter[Any]]:
     """The elements of every window, in whatever panes."""
     found: dict[Any, Counter[Any]] = defaultdict(Counter)
