@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import pickle
 import time
@@ -14,6 +15,7 @@ from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._times import Span
 from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split, StreamSplit
 from heronpy.errors import ConfigError
+from heronpy.windows import event_time_ms
 
 _PARTS = 64
 _ROWS = 4096
@@ -32,7 +34,7 @@ class ListSource(PartSource):
         self,
         items: Iterable[Any],
         *,
-        times: Sequence[float] | None = None,
+        times: Sequence[float | datetime.datetime] | None = None,
         ids: Sequence[str] | None = None,
         repeat: bool = False,
     ) -> None:
@@ -40,13 +42,13 @@ class ListSource(PartSource):
 
         Args:
             items: the elements.
-            times: of the elements, in seconds since the epoch: then these are event times. Without them all have the
-                time at which this object was made.
+            times: of the elements, in seconds since the epoch or datetimes: then these are event times. Without them
+                all have the time at which this object was made.
             ids: of the elements. A batch job counts elements with equal ids once.
             repeat: begin anew after the last, for ever. Then there is no batch face, and ids say which round it is.
 
         Raises:
-            ConfigError: not one time or id for each element, or nothing to repeat.
+            ConfigError: not one time or id for each element, a time that is none, or nothing to repeat.
         """
         self._items = list(items)
         for name, column in (("times", times), ("ids", ids)):
@@ -55,7 +57,7 @@ class ListSource(PartSource):
         if repeat and not self._items:
             raise ConfigError("ListSource: there is nothing to repeat")
         made_ms = time.time_ns() // 1_000_000
-        self._times_ms = [made_ms] * len(self._items) if times is None else [round(t * 1000) for t in times]
+        self._times_ms = [made_ms] * len(self._items) if times is None else _in_ms(times)
         self._ids = None if ids is None else list(ids)
         self._repeat = repeat
         self.rewindable = not repeat
@@ -90,6 +92,16 @@ class ListSource(PartSource):
             items, times_ms = tuple(self._items[span]), tuple(self._times_ms[span])
             parts.append(_ListPart(self._digest, number, start, items, times_ms, ids))
         return parts
+
+
+def _in_ms(times: Sequence[Any]) -> list[int]:
+    found = []
+    for index, given in enumerate(times):
+        try:
+            found.append(event_time_ms(given))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"ListSource: the time of item {index}: {error}") from None
+    return found
 
 
 @dataclass(frozen=True)

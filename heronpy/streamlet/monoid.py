@@ -131,20 +131,17 @@ class Max(Monoid):
 
 
 class Mean(Monoid):
-    """The mean of numbers. The accumulator is (sum, count); of floats it is as exact as `Sum`.
-
-    Integers of numpy are added with their own width, and may wrap: make them ints, `int(value)`.
-    """
+    """The mean of numbers. The accumulator is (sum, count); the sum is as exact as `Sum`."""
 
     def lift(self, value: Any) -> tuple[Any, int]:
         self.result((value, 1))  # as with `Sum`
-        return value, 1
+        return _unbounded(value), 1
 
     def merge(self, a: tuple[Any, int], b: tuple[Any, int]) -> tuple[Any, int]:
         return a[0] + b[0], a[1] + b[1]
 
     def add(self, acc: tuple[Any, int], value: Any) -> tuple[Any, int]:
-        return acc[0] + value, acc[1] + 1
+        return acc[0] + (value if type(value) in _UNBOUNDED else _unbounded(value)), acc[1] + 1
 
     def result(self, acc: tuple[Any, int]) -> Any:
         return acc[0] / acc[1]

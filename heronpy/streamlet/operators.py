@@ -17,9 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.streamlet.context import Context
-from heronpy.streamlet.event_time import event_time_ms
 from heronpy.streamlet.graph import EventTimeNode, FilterNode, FlatMapNode, JoinType, MapNode, Node, RepartitionNode
-from heronpy.windows import Clock
+from heronpy.windows import Clock, event_time_ms
 
 Put = Callable[[Any], None]
 """Takes an element."""

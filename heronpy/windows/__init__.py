@@ -50,6 +50,7 @@ from heronpy.windows._counts import CountEngine
 from heronpy.windows._durable import DeclaresState, with_state
 from heronpy.windows._effects import Closed, Effect, EffectErrors, FoldFailed, Late, Pane, Placed, Timing
 from heronpy.windows._engine import WindowEngine
+from heronpy.windows._event_time import event_time_ms
 from heronpy.windows._folds import Collect, Fold, KeepLast, KeepWithin, Reduce
 from heronpy.windows._in_band import REPEAT_MS as WATERMARK_REPEAT_MS
 from heronpy.windows._in_band import Clock, Sent, SplitClocks, Upstream
@@ -151,6 +152,7 @@ __all__ = [
     "Windowing",
     "Windows",
     "durable_engine",
+    "event_time_ms",
     "saved_elements",
     "window_engine",
 ]

@@ -149,12 +149,13 @@ def test_results_are_what_their_names_say() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
-def test_integers_of_numpy_are_added_as_ints(kind: Any) -> None:
-    monoid, most = Sum(), int(np.iinfo(kind).max)
+@pytest.mark.parametrize("monoid", [Sum(), Mean()], ids=["sum", "mean"])
+def test_integers_of_numpy_are_added_as_ints(kind: Any, monoid: Monoid) -> None:
+    most = int(np.iinfo(kind).max)
     for values in ([kind(most), kind(most), 1], [1, kind(most), kind(1)]):
         added = functools.reduce(monoid.add, values[1:], monoid.lift(values[0]))
         merged = functools.reduce(monoid.merge, map(monoid.lift, values))
-        assert monoid.result(added) == monoid.result(merged) == sum(map(int, values))
+        assert monoid.result(added) == monoid.result(merged) == of(monoid, *map(int, values))
 
 
 @pytest.mark.parametrize(
