@@ -24,6 +24,7 @@ from heronpy.filesystem import Location
 from heronpy.stores import Store
 from heronpy.streamlet.config import Config
 from heronpy.streamlet.graph import ArchiveNode, Graph, StoreNode, use_live
+from heronpy.streamlet.places import check_archives
 from heronpy.streamlet.runner import Program
 
 
@@ -46,13 +47,14 @@ class Job:
 
         Raises:
             ConfigError: it has no directory.
-            TopologyError: two of its parts have one name.
+            TopologyError: two of its parts have one name, or an archive is in a wrong place.
         """
         if program.config.directory is None:
             raise ConfigError(
                 f"{program.name} has no batch side: give its Config a directory with set_pipeline(directory)"
             )
         graph = program.graph.named()
+        check_archives(graph, program.config.directory)
         use_live(graph, program.config.live)
         if live is not None:
             use_live(graph, live, chosen=True)

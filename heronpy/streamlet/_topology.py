@@ -43,6 +43,7 @@ from heronpy.streamlet.graph import (
     use_live,
 )
 from heronpy.streamlet.live_length import check_length
+from heronpy.streamlet.places import check_archives
 
 TICK_MS = 100
 PENDING = 50_000
@@ -140,6 +141,7 @@ def _check(graph: Graph, config: Config) -> None:
                 f"{node.stage} (archive {node.archive_name}) needs a place: give the Config one with "
                 "set_pipeline(directory), or archive() a path"
             )
+    check_archives(graph, config.directory)
     if config.directory is not None:
         check_length(config.directory, config.batch_length_ms)
 
