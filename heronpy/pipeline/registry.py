@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heronpy.config import check_name
+from heronpy.config import check_name, is_name
 from heronpy.errors import ConfigError, NotFoundError, StateError, nearest
 from heronpy.files import replace_file
 
@@ -84,7 +84,10 @@ def recall(home: Path, name: str) -> Remembered:
 
 def not_found(home: Path, name: str) -> NotFoundError:
     """The error for a job that is not known."""
-    hint = nearest(name, names(home)) or ": load it once with `heron pipeline run FILE.py [ARGS]`"
+    hint = nearest(name, names(home))
+    if not hint:
+        # It would not be remembered: a topology of that name could not be submitted.
+        hint = ": load it once with `heron pipeline run FILE.py [ARGS]`" if is_name(name) else ": name its file instead"
     return NotFoundError(f"no job {name!r}, and no file or module of that name{hint}")
 
 

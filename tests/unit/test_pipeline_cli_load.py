@@ -227,7 +227,8 @@ def test_what_is_no_job_is_named_with_what_is_near(
         ("no.such.module", "no module 'no.such.module'"),
         ("heronpy.examples", "is a package"),
         ("no/x", "no file no/x"),
-        ("a b", "no job 'a b'"),
+        ("Numbers", "load it once"),
+        ("a b", "no job 'a b', and no file or module of that name: name its file instead"),
     ]:
         with pytest.raises(NotFoundError, match=words.replace(".", r"\.")):
             load_job(ref, home=home)
