@@ -17,15 +17,13 @@ from heronpy.executor._fork_servers import ForkServers
 from heronpy.host import (
     CONTAINER_ENV,
     HostProcess,
+    PidFiles,
     child_environment,
-    forget_pid,
     heartbeat_path,
     look_at,
     open_out,
     prepare_heartbeat,
-    retire_pid,
     tail,
-    write_pid,
 )
 from heronpy.limits import Overrun
 from heronpy.runtime import HEARTBEAT_ENV, INCARNATION_ENV, PARENT_ENV, Launch, stack_path
@@ -51,6 +49,8 @@ class Children:
         self._launch = launch
         self._container = container
         self._dir = launch.container_dir(container)
+        self.pids = PidFiles(self._dir)
+        """Theirs, and the executor's own."""
         self._fork_servers = ForkServers(launch, container)
         self._children: dict[int, tuple[str, subprocess.Popen[bytes] | None]] = {}
         """Id, and what was executed; None: forked by a fork server."""
@@ -83,8 +83,8 @@ class Children:
         """
         ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **command.env}
         ours[INCARNATION_ENV] = str(self.incarnation)
-        if prepare_heartbeat(heartbeat := heartbeat_path(self._dir, command.id)):
-            ours[HEARTBEAT_ENV] = str(heartbeat)
+        prepare_heartbeat(heartbeat := heartbeat_path(self._dir, command.id))
+        ours[HEARTBEAT_ENV] = str(heartbeat)
         bounds = self._launch.config.logging
         try:
             with open_out(self.out_path(command.id), file_bytes=bounds.file_bytes, files=bounds.files) as out:
@@ -113,8 +113,9 @@ class Children:
         if found is not None:  # else it is dead already, and `dead` will report it
             self._hosts[pid] = found
             last_end, over_ram = self._last_end.pop(command.id, ("", 0))
-            record = write_pid(self._dir, command.id, found, last_end=last_end, over_ram_bytes=over_ram)
-            log.info("%s started: pid %d, restarts %d", command.id, pid, record.restarts)
+            record = self.pids.started(command.id, found, last_end=last_end, over_ram_bytes=over_ram)
+            restarts = "unknown" if record is None else record.restarts
+            log.info("%s started: pid %d, restarts %s", command.id, pid, restarts)
         return pid
 
     def _identified(self, id: str, pid: int) -> HostProcess | None:
@@ -188,14 +189,6 @@ class Children:
         last = tail(self.out_path(id), from_byte=self._out_start.get(id, 0))
         words = f"; the end of {self.out_path(id).name}:\n{last}" if last else ""
         log.warning("%s died: pid %d, %s, after %.1f s%s", id, pid, how, lived_s, words)
-
-    def retire(self, id: str) -> None:
-        """Record that a process ended on purpose, and may be started again."""
-        retire_pid(self._dir, id)
-
-    def forget(self, id: str) -> None:
-        """Remove the record of a process that is to run no more."""
-        forget_pid(self._dir, id)
 
     def _id(self, pid: int) -> str | None:
         return self._children[pid][0] if pid in self._children else None

@@ -32,9 +32,7 @@ from heronpy.host import (
     TOPOLOGY_ENV,
     DirectoryWatch,
     HostProcess,
-    retire_pid,
     sweep,
-    write_pid,
 )
 from heronpy.limits import Limiter, remove_cgroups
 from heronpy.plan import PackingPlan
@@ -223,7 +221,7 @@ class Executor:
         self._limiter.close()
         remove_cgroups(self._dir)
         for id in self._commands:
-            self._children.retire(id)
+            self._children.pids.retire(id)
         await asyncio.to_thread(store_logs, self._launch, self._container, self._children.incarnation)
         await asyncio.to_thread(statemgr.close)
 
@@ -268,6 +266,7 @@ class Executor:
         """What is done once a second."""
         self._find_hung()
         self._kill_overruns()
+        self._children.pids.retry()
         if self._supervision.stopping:
             return
         if why := self._at_its_end():
@@ -386,11 +385,11 @@ class Executor:
             why = self._hung.pop(pid, "")
             self._children.report(id, pid, code, expected=expected, why=why, overrun=overrun)
             if expected:
-                self._children.retire(id)  # before it is started again, with other code
+                self._children.pids.retire(id)  # before it is started again, with other code
             self._apply(Exited(id, pid, _now_ms()))
             self._report_crash_loop(id)
             if id not in self._supervision.phases and not self._supervision.stopping:
-                self._children.forget(id)
+                self._children.pids.forget(id)
 
     def _report_crash_loop(self, id: str) -> None:
         """Once for each crash loop, not for each crash."""
@@ -442,12 +441,12 @@ class Executor:
                 raise AlreadyExistsError(f"another executor runs container {self._container} of {self._dir}") from None
             me = HostProcess.of(os.getpid())
             assert me is not None
-            write_pid(self._dir, EXECUTOR, me)
+            self._children.pids.started(EXECUTOR, me)
             try:
                 yield
             finally:
                 if self._supervision.finished:  # else the record stays, and the next executor counts as a restart
-                    retire_pid(self._dir, EXECUTOR)
+                    self._children.pids.retire(EXECUTOR)
 
 
 def _now_ms() -> float:

@@ -33,15 +33,12 @@ from heronpy.host._environment import (
 from heronpy.host._files import (
     OUT_BYTES_MAX,
     PidFile,
-    forget_pid,
+    PidFiles,
     open_out,
     pid_path,
     pid_space,
     read_pids,
-    record_end,
-    retire_pid,
     tail,
-    write_pid,
 )
 from heronpy.host._heartbeats import heartbeat_path, look_at, prepare_heartbeat
 from heronpy.host._process import HostProcess, find_by_environment, reap_orphans, sweep, sweep_below
@@ -63,13 +60,13 @@ __all__ = [
     "DirectoryWatch",
     "HostProcess",
     "PidFile",
+    "PidFiles",
     "begin_submission",
     "child_environment",
     "end_submission",
     "engine_process",
     "engine_program",
     "find_by_environment",
-    "forget_pid",
     "heartbeat_path",
     "in_submission",
     "is_killed",
@@ -82,9 +79,7 @@ __all__ = [
     "python_module",
     "read_pids",
     "reap_orphans",
-    "record_end",
     "remove_directory",
-    "retire_pid",
     "service_log_dir",
     "service_record",
     "start_service",
@@ -92,5 +87,4 @@ __all__ = [
     "sweep",
     "sweep_below",
     "tail",
-    "write_pid",
 ]

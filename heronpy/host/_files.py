@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -83,23 +84,92 @@ def pid_path(container_dir: Path, process: str) -> Path:
     return container_dir / "pids" / f"{process}.pid"
 
 
-def write_pid(
-    container_dir: Path, process: str, found: HostProcess, *, last_end: str = "", over_ram_bytes: int = 0
-) -> PidFile:
-    """Record a process that was just started. It is a restart if its predecessor is on record, and not as retired.
+_Change = Callable[[PidFile | None], PidFile | None]
+"""The record of a process, made of the one before."""
 
-    If it cannot be written, on a full disk say, there is none, and the process runs all the same. Nor is it written if
-    the predecessor's cannot be read: then it would begin to count restarts anew.
+
+class PidFiles:
+    """The pid files of a directory's processes, for the one process that writes them.
+
+    A file that cannot be written, on a full disk say, costs no process: `retry` writes it when that is possible again.
     """
-    path = pid_path(container_dir, process)
-    try:
-        before = _read(path)
-    except ReadFailedError as e:
-        log.warning("%s, so %s is not recorded", e, found)
-        return _record(found, None, last_end, over_ram_bytes)
-    record = _record(found, before, last_end, over_ram_bytes)
-    _write(path, record)
-    return record
+
+    def __init__(self, directory: Path) -> None:
+        self._dir = directory
+        self._records: dict[str, PidFile | None] = {}
+        """What is known of each, whether its file says so yet or not."""
+        self._unwritten: set[str] = set()
+        self._unread: dict[str, _Change] = {}
+        """What has happened to those whose files could not be read: without these, restarts would begin anew."""
+
+    def started(
+        self, process: str, found: HostProcess, *, last_end: str = "", over_ram_bytes: int = 0
+    ) -> PidFile | None:
+        """Record a process that was just started; None if its file cannot be read now.
+
+        It is a restart if its predecessor is on record, and not as retired.
+        """
+        return self._change(process, lambda before: _record(found, before, last_end, over_ram_bytes))
+
+    def ended(self, process: str, found: HostProcess, how: str) -> None:
+        """Record how a process died; also of one that did not come to record that it ran."""
+
+        def change(before: PidFile | None) -> PidFile:
+            if before is not None and (before.pid, before.start_ticks) == (found.pid, found.start_ticks):
+                return replace(before, last_end=how)
+            return _record(found, before, how, 0)
+
+        self._change(process, change)
+
+    def retire(self, process: str) -> None:
+        """Record that a process ended on purpose. Its next one goes on counting its restarts, and is none itself."""
+        self._change(process, lambda before: None if before is None else replace(before, pid=_RETIRED))
+
+    def forget(self, process: str) -> None:
+        """Remove the record of a process that is to run no more."""
+        self._records.pop(process, None)
+        self._unread.pop(process, None)
+        self._unwritten.discard(process)
+        pid_path(self._dir, process).unlink(missing_ok=True)
+
+    def retry(self) -> None:
+        """Record what could not be recorded yet, if that is possible now. To be called now and then."""
+        for process, change in list(self._unread.items()):
+            self._change(process, change)
+        for process in sorted(self._unwritten):
+            self._write(process)
+
+    def _change(self, process: str, change: _Change) -> PidFile | None:
+        path = pid_path(self._dir, process)
+        try:
+            before = self._records[process] if process in self._records else _read(path)
+        except ReadFailedError as e:
+            if process not in self._unread:
+                log.warning("%s, so %s is not recorded yet", e, process)
+            self._unread[process] = change
+            return None
+        self._unread.pop(process, None)
+        self._records[process] = record = change(before)
+        if record is not None:
+            self._write(process)
+        return record
+
+    def _write(self, process: str) -> None:
+        path, record = pid_path(self._dir, process), self._records[process]
+        assert record is not None
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)  # but not a topology's directory that was removed
+            replace_file(path, json.dumps(asdict(record)), durable=False, mode=0o600)
+        except OSError as e:
+            with contextlib.suppress(OSError):
+                path.unlink()  # it speaks of the predecessor
+            if process not in self._unwritten:
+                self._unwritten.add(process)
+                log.warning(
+                    "%s cannot be written, `heron status` will not know the process until it can: %s", path, e.strerror
+                )
+        else:
+            self._unwritten.discard(process)
 
 
 def _record(found: HostProcess, before: PidFile | None, last_end: str, over_ram_bytes: int) -> PidFile:
@@ -121,31 +191,6 @@ def _record(found: HostProcess, before: PidFile | None, last_end: str, over_ram_
     return record
 
 
-def record_end(container_dir: Path, process: str, found: HostProcess, how: str) -> None:
-    """Record how a process died, for its supervisor; also of one that did not come to record that it ran."""
-    path = pid_path(container_dir, process)
-    try:
-        before = _read(path)
-    except ReadFailedError as e:
-        log.warning("%s, so how %s ended is not recorded", e, process)
-        return
-    is_its_own = before is not None and (before.pid, before.start_ticks) == (found.pid, found.start_ticks)
-    record = replace(before, last_end=how) if before is not None and is_its_own else _record(found, before, how, 0)
-    _write(path, record)
-
-
-def retire_pid(container_dir: Path, process: str) -> None:
-    """Record that a process ended on purpose. Its next one goes on counting its restarts, and is none itself."""
-    path = pid_path(container_dir, process)
-    try:
-        before = _read(path)
-    except ReadFailedError as e:
-        log.warning("%s, so the next start of %s counts as a restart", e, process)
-        return
-    if before is not None:
-        _write(path, replace(before, pid=_RETIRED))
-
-
 def read_pids(container_dir: Path) -> dict[str, PidFile]:
     """The recorded processes of a container by process id, dead ones that wait for their restart too.
 
@@ -161,11 +206,6 @@ def read_pids(container_dir: Path) -> dict[str, PidFile]:
         raise ReadFailedError(f"{folder} cannot be read: {e.strerror}") from e
     records = {name.removesuffix(".pid"): _read(folder / name) for name in names}
     return {id: record for id, record in records.items() if record is not None and record.pid != _RETIRED}
-
-
-def forget_pid(container_dir: Path, process: str) -> None:
-    """Remove the record of a process that is to run no more."""
-    pid_path(container_dir, process).unlink(missing_ok=True)
 
 
 def open_out(path: Path, *, file_bytes: int = OUT_BYTES_MAX, files: int = 1) -> IO[bytes]:
@@ -191,16 +231,6 @@ def tail(path: Path, *, from_byte: int = 0, lines: int = 20, max_bytes: int = 4 
     except OSError as e:
         return f"({path} cannot be read: {e.strerror})"
     return "\n".join(text.splitlines()[-lines:])
-
-
-def _write(path: Path, record: PidFile) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)  # but not a topology's directory that was removed
-        replace_file(path, json.dumps(asdict(record)), durable=False, mode=0o600)
-    except OSError as e:
-        log.warning("%s cannot be written, `heron status` will not know the process: %s", path, e.strerror)
-        with contextlib.suppress(OSError):
-            path.unlink()  # it speaks of the predecessor
 
 
 def _read(path: Path) -> PidFile | None:

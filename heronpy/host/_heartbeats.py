@@ -17,15 +17,13 @@ def heartbeat_path(directory: Path, process: str) -> Path:
     return directory / "heartbeats" / process
 
 
-def prepare_heartbeat(path: Path) -> bool:
-    """Make the heartbeat file of a process that is about to start. False if that is not possible."""
+def prepare_heartbeat(path: Path) -> None:
+    """Make the heartbeat file of a process that is about to start, if that is possible; else the process makes it."""
     try:
         with contextlib.closing(Heartbeat(path)) as heartbeat:
             heartbeat.prepare()
     except OSError as e:
-        log.warning("the heartbeat file %s cannot be made, a hang will not be noticed: %s", path, e.strerror)
-        return False
-    return True
+        log.warning("the heartbeat file %s cannot be made, a hang while it starts goes unnoticed: %s", path, e.strerror)
 
 
 def look_at(directory: Path, process: str, host: HostProcess) -> Look | None:

@@ -33,10 +33,10 @@ def start_service(launch: Launch, *, owner: HostProcess | None, new_session: boo
     Raises:
         OSError: it cannot be started.
     """
-    ours = {} if owner is None else {OWNER_ENV: str(owner)}
     path = heartbeat_path(launch.dir, SERVICE)
-    if path.exists() or prepare_heartbeat(path):  # one that exists may be that of a service that runs
-        ours[HEARTBEAT_ENV] = str(path)
+    ours = {HEARTBEAT_ENV: str(path)} | ({} if owner is None else {OWNER_ENV: str(owner)})
+    if not path.exists():  # one that exists may be that of a service that runs
+        prepare_heartbeat(path)
     with open_out(service_log_dir(launch) / "scheduler.out") as out:
         return Child(
             engine_process("heron_scheduler.service", "--dir", str(launch.dir)),

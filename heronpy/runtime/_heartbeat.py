@@ -5,8 +5,8 @@ file has counters that grow while the process makes progress: one of its event l
 task. Whether they have stood still for too long is the supervisor's to decide (`heronpy.supervision.HangDetector`).
 
 Written with pwrite, not through a mapping: a full disk is an error here, and would be SIGBUS there. A process whose
-heartbeats cannot be written removes the file, and is not supervised by them: no disk that is full may end it. Each
-counter is eight aligned bytes and is only compared with its last value, so that a torn read does no harm.
+heartbeats cannot be written removes the file, and is not supervised by them until they can: no disk that is full may
+end it. Each counter is eight aligned bytes and is only compared with its last value, so that a torn read does no harm.
 """
 
 from __future__ import annotations
@@ -123,17 +123,25 @@ async def keep_beating(service: object) -> None:
     if path is None:
         return
     progress: Callable[[], TaskProgress | None] = service.task_progress if isinstance(service, HasTask) else _no_task
-    try:
-        with contextlib.closing(Heartbeat(Path(path))) as heartbeat:
-            try:
-                while True:
-                    heartbeat.beat(progress())
-                    await asyncio.sleep(BEAT_S)
-            except OSError:
-                heartbeat.remove()
-                raise
-    except OSError as e:
-        log.warning("the heartbeat file %s cannot be written, a hang will not be noticed: %s", path, e.strerror)
+    failed = False
+    while True:
+        try:
+            with contextlib.closing(Heartbeat(Path(path))) as heartbeat:
+                try:
+                    while True:
+                        heartbeat.beat(progress())
+                        failed = False
+                        await asyncio.sleep(BEAT_S)
+                except OSError:
+                    heartbeat.remove()
+                    raise
+        except OSError as e:
+            if not failed:
+                log.warning(
+                    "heartbeats cannot be written to %s, a hang goes unnoticed until then: %s", path, e.strerror
+                )
+            failed = True
+        await asyncio.sleep(BEAT_S)
 
 
 def _no_task() -> TaskProgress | None:

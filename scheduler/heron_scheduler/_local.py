@@ -32,6 +32,7 @@ from heronpy.host import (
     SUPERVISES_SERVICE_ENV,
     TOPOLOGY_ENV,
     HostProcess,
+    PidFiles,
     child_environment,
     engine_process,
     find_by_environment,
@@ -42,7 +43,6 @@ from heronpy.host import (
     open_out,
     prepare_heartbeat,
     read_pids,
-    record_end,
     sweep,
     tail,
 )
@@ -208,7 +208,7 @@ class LocalScheduler(Scheduler):
         how += f": {last.rpartition(_ENDS)[2]:.{_LAST_LINE_MAX}}" if last else ""
         log.warning("the executor of container %s, pid %d, ended%s", id, process.pid, f": {how}" if how else "")
         if code:
-            record_end(self.launch.container_dir(int(id)), EXECUTOR, process, how)
+            PidFiles(self.launch.container_dir(int(id))).ended(EXECUTOR, process, how)
 
     def _find_hung(self) -> None:
         phases = self._supervision.phases
@@ -271,8 +271,8 @@ class LocalScheduler(Scheduler):
         logs = [launch.log_dir(container) / name for name in ("executor.out", "executor.log")]
         try:
             launch.container_dir(container).mkdir(exist_ok=True)  # but never a directory of the topology anew
-            if prepare_heartbeat(heartbeat := heartbeat_path(launch.container_dir(container), EXECUTOR)):
-                ours[HEARTBEAT_ENV] = str(heartbeat)
+            prepare_heartbeat(heartbeat := heartbeat_path(launch.container_dir(container), EXECUTOR))
+            ours[HEARTBEAT_ENV] = str(heartbeat)
             with open_out(logs[0]) as out:
                 starts = {path: path.stat().st_size if path.exists() else 0 for path in logs}
                 child = subprocess.Popen(

@@ -19,7 +19,7 @@ from heron_scheduler._certificates import issue_missing, keep_renewed
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
-from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, service_record, write_pid
+from heronpy.host import SERVICE, DirectoryWatch, HostProcess, PidFiles, end_submission, is_killed, service_record
 from heronpy.plan import PackingPlan
 from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
@@ -58,6 +58,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         # One method of the scheduler at a time: it starts and ends the same containers in all of them.
         self._turn = asyncio.Lock()
         self._killed = asyncio.Event()
+        self._pids = PidFiles(launch.dir)
         self._plan: PackingPlan
         self._next: PackingPlan | None = None
         """What is being prepared."""
@@ -129,6 +130,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 await self._in_turn(self._scheduler.on_kill)
                 return
             await self._in_turn(self._scheduler.on_tick)
+            self._pids.retry()
             if time.monotonic() >= self._retry_s:
                 await self._update()
 
@@ -262,7 +264,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 raise NotFoundError(f"topology {self._launch.topology} was killed")
             me = HostProcess.of(os.getpid())
             assert me is not None
-            write_pid(self._launch.dir, SERVICE, me)
+            self._pids.started(SERVICE, me)
             yield
 
 

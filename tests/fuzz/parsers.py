@@ -40,7 +40,7 @@ from heronpy.checkpoints import Manifest as CheckpointManifest
 from heronpy.cli.parts import readable_line
 from heronpy.container import Bootstrap
 from heronpy.errors import HeronError
-from heronpy.host import HostProcess, pid_path, read_pids, write_pid
+from heronpy.host import HostProcess, PidFiles, pid_path, read_pids
 from heronpy.instance.task import InBatch, RootRing
 from heronpy.metricsmgr import Ledger
 from heronpy.packing import RoundRobinPacking
@@ -332,7 +332,7 @@ def _pid_seed() -> bytes:
     directory = _directory("pid-seed")
     me = HostProcess.of(os.getpid())
     assert me is not None
-    write_pid(directory, "words", me)
+    PidFiles(directory).started("words", me)
     return pid_path(directory, "words").read_bytes()
 
 

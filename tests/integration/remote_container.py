@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, write_pid
+from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, PidFiles
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, container_node
@@ -82,7 +82,7 @@ def live_instance(launch: Launch) -> Iterator[int]:
             assert child.stdout.readline() == b"ready\n"
             found = HostProcess.of(child.pid)
             assert found is not None
-            write_pid(launch.container_dir(1), INSTANCE, found)
+            PidFiles(launch.container_dir(1)).started(INSTANCE, found)
             yield child.pid
         finally:
             child.kill()

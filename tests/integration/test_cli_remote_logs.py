@@ -17,7 +17,7 @@ from topology_on_disk import EngineProcess, launch_in, submit
 from heronpy.cli.parts import collect_status as status
 from heronpy.cli.parts import logs
 from heronpy.errors import NotFoundError, UnavailableError
-from heronpy.host import HostProcess, write_pid
+from heronpy.host import HostProcess, PidFiles
 from heronpy.runtime import Launch
 from heronpy.shell import Container
 from heronpy.shell.stored import open_log_store, store_logs
@@ -100,7 +100,7 @@ def test_status_shows_the_processes_of_other_hosts(submitted: Launch, remote: La
         submit(state, 1)
         me = HostProcess.of(os.getpid())
         assert me is not None
-        write_pid(remote.container_dir(1), "stmgr-1", me)
+        PidFiles(remote.container_dir(1)).started("stmgr-1", me)
         found, _ = status(submitted, now_s=time.time())
         by_id = {process["id"]: process for process in found["processes"]}
         assert (by_id["stmgr-1"]["state"], by_id["stmgr-1"]["pid"]) == ("running", os.getpid())

@@ -14,7 +14,7 @@ from heron_command import heron_command
 from topology_on_disk import execution_of, launch_in, submit
 
 from heronpy.health import START_S
-from heronpy.host import EXECUTOR, HostProcess, record_end
+from heronpy.host import EXECUTOR, HostProcess, PidFiles
 from heronpy.proto import state_pb2
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
@@ -52,7 +52,7 @@ def test_how_a_container_ended_before_its_topology_master_was_up_is_said(tmp_pat
         submit(state, 1, topology_id=launch.topology_id)
         state.set(Kind.EXECUTIONSTATE, launch.topology, execution_of(launch, submitted_s=int(time.time())))
     launch.container_dir(0).mkdir()
-    record_end(launch.container_dir(0), EXECUTOR, HostProcess(1 << 22, 1), "exit code 1: no space left on device")
+    PidFiles(launch.container_dir(0)).ended(EXECUTOR, HostProcess(1 << 22, 1), "exit code 1: no space left on device")
     try:
         done = heron_command("status", "local/tests", launch.topology, home=tmp_path)
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 import executor_process
 import pytest
 from executor_process import Container, differs, equal
+from small_disk import fill, small_disk
 from topology_on_disk import remove
 
 from heronpy.executor import Children, Command
@@ -55,6 +56,24 @@ def test_a_killed_process_is_started_again_and_its_restarts_are_counted(containe
     eventually_sync(lambda: differs(container.up("stmgr-1")["stmgr-1"], first))
     assert read_pids(container.launch.container_dir(1))["stmgr-1"].restarts == 1
     assert f"stmgr-1 died: pid {first}, killed by SIGKILL" in container.log()
+
+
+def test_a_process_started_while_the_disk_was_full_is_on_record_when_there_is_room(
+    container: Container,
+) -> None:
+    container.pack("sleeps")
+    with small_disk(container.launch.container_dir(1)) as disk:
+        executor = container.execute()
+        first = container.up("stmgr-1")["stmgr-1"]
+        fill(disk / "filling")
+        os.kill(first, signal.SIGKILL)
+        eventually_sync(lambda: equal("stmgr-1" in read_pids(disk), False))
+        (disk / "filling").unlink()
+        second = eventually_sync(lambda: _other(container.up("stmgr-1")["stmgr-1"], first))
+        record = read_pids(disk)["stmgr-1"]
+        assert (record.pid, record.restarts, record.last_end) == (second, 1, "killed by SIGKILL")
+        executor.terminate()
+        assert executor.wait(300) == 0
 
 
 def test_a_crash_is_logged_with_its_exit_code_and_last_words(container: Container) -> None:

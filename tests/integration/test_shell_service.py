@@ -16,7 +16,7 @@ import pytest
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
-from heronpy.host import HostProcess, read_pids, write_pid
+from heronpy.host import HostProcess, PidFiles, read_pids
 from heronpy.proto import shell_pb2, state_pb2
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, running
@@ -235,7 +235,7 @@ async def test_a_process_is_looked_into_and_another_topologys_is_not(
 ) -> None:
     stranger = HostProcess.of(os.getpid())
     assert stranger is not None
-    write_pid(remote.container_dir(1), "container_1_word_1", stranger)  # user code could do that
+    PidFiles(remote.container_dir(1)).started("container_1_word_1", stranger)  # user code could do that
     for kind in ("pid", "jstack", "jmap", "histo", "pmap"):
         with pytest.raises(UnavailableError, match="is not container_1_word_1"):
             await shell.look(kind, "container_1_word_1")
@@ -253,7 +253,7 @@ async def test_a_process_is_looked_into_and_another_topologys_is_not(
 async def test_a_record_with_numbers_that_no_process_has_is_no_error(shell: RemoteShell, remote: Launch) -> None:
     me = HostProcess.of(os.getpid())
     assert me is not None
-    write_pid(remote.container_dir(1), "metricsmgr-1", me)
+    PidFiles(remote.container_dir(1)).started("metricsmgr-1", me)
     path = remote.container_dir(1) / "pids" / "metricsmgr-1.pid"
     text = path.read_text()  # a small file
     path.write_text(text.replace('"restarts": 0', f'"restarts": {1 << 80}'))  # a small file

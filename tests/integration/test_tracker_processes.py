@@ -14,7 +14,7 @@ import served_tracker
 from served_tracker import SPOUTS, Asking, Served
 
 from heronpy.errors import UnavailableError
-from heronpy.host import HostProcess, write_pid
+from heronpy.host import HostProcess, PidFiles
 from heronpy.shell import Container, parts
 from heronpy.testing import TopologyHandle, eventually, eventually_sync
 
@@ -191,7 +191,7 @@ async def test_a_process_that_is_not_the_instance_gets_no_signal(topology: Topol
     record = launch.container_dir(1) / "pids" / f"{SPOUTS[1]}.pid"
     before = record.read_text()  # a small file
     try:
-        write_pid(launch.container_dir(1), SPOUTS[1], stranger)  # user code could do that
+        PidFiles(launch.container_dir(1)).started(SPOUTS[1], stranger)  # user code could do that
         for look in (parts.pid, parts.jmap, parts.histo):
             with pytest.raises(UnavailableError, match="is not container_1_numbers_2"):
                 await asyncio.to_thread(look, found, SPOUTS[1])

@@ -12,7 +12,7 @@ import yaml
 from heronpy.api import Spout, TopologyBuilder
 from heronpy.config import EngineConfig
 from heronpy.errors import ConfigError, UsageError
-from heronpy.host import HostProcess, read_pids, write_pid
+from heronpy.host import HostProcess, PidFiles, read_pids
 from heronpy.loader import Definition
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.submit import Submission, prepare
@@ -122,7 +122,7 @@ def test_servers_bind_the_configured_address(host: str, bound: str) -> None:
 def test_a_pid_of_another_host_says_nothing_about_the_processes_of_this_one(tmp_path: Path) -> None:
     me = HostProcess.of(os.getpid())
     assert me is not None
-    here = write_pid(tmp_path, "stmgr-1", me)
+    here = PidFiles(tmp_path).started("stmgr-1", me)
     assert read_pids(tmp_path)["stmgr-1"] == here
     assert (here.visible, here.alive, here.ended) == (True, True, False)
     elsewhere = dataclasses.replace(here, host="elsewhere", pid_space="another boot pid:[1]")

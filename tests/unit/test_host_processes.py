@@ -72,7 +72,7 @@ def test_what_cannot_be_looked_up_is_an_error_and_not_nothing(child: subprocess.
 
 
 def test_a_process_of_which_nothing_can_be_seen_is_not_hung(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert prepare_heartbeat(heartbeat_path(tmp_path, "stmgr-1"))
+    prepare_heartbeat(heartbeat_path(tmp_path, "stmgr-1"))
     me = identified(os.getpid())
     assert look_at(tmp_path, "stmgr-1", me) is not None
     with no_descriptors():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from heronpy.errors import UnavailableError
-from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, write_pid
+from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, PidFiles
 from heronpy.runtime import START_SIGNAL, STOP_SIGNAL
 from heronpy.shell import Container, parts
 
@@ -65,7 +65,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
         assert child.stdout.readline() == b"ready\n"
         found = HostProcess.of(child.pid)
         assert found is not None
-        write_pid(directory, INSTANCE, found)
+        PidFiles(directory).started(INSTANCE, found)
         yield Container("words", "words-1", 1, tmp_path)
         child.kill()
 
