@@ -67,7 +67,7 @@ class Lines:
     def __init__(self, kafka: KafkaServer) -> None:
         from confluent_kafka import Consumer, Producer, TopicPartition
 
-        self._producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+        self._producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0, "enable.idempotence": True})
         options = {"group.id": "test", "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
         self._consumer = Consumer({"bootstrap.servers": kafka.servers, **options})
         self._consumer.assign([TopicPartition("counts", number, 0) for number in range(PARTITIONS)])

@@ -59,7 +59,7 @@ def produce(kafka: KafkaServer) -> Callable[..., None]:
 
     def write(topic: str, values: Iterable[Any], **more: Any) -> None:
         failed = []
-        producer = Producer({"bootstrap.servers": kafka.servers})
+        producer = Producer({"bootstrap.servers": kafka.servers, "enable.idempotence": True})
         for value in values:
             data = value if value is None or isinstance(value, bytes) else str(value).encode()
             producer.produce(topic, data, on_delivery=lambda e, _: failed.append(e) if e else None, **more)

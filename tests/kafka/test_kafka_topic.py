@@ -376,7 +376,9 @@ def test_a_topic_that_is_deleted_while_it_is_read_stops_the_task(
         assert errors
 
     eventually_sync(stopped, within_s=60)
-    assert ("made again" if made_again else "has no topic") in errors[0]
+    # While the new one has nothing yet, a fetch may be the first to find out.
+    reasons = ("made again", "offset not available") if made_again else ("has no topic",)
+    assert any(reason in errors[0] for reason in reasons), errors[0]
     splits.close()
 
 

@@ -149,7 +149,7 @@ def running_words(kafka: KafkaServer, topics: tuple[str, str]) -> Words:
     def produce(topic: str, values: list[str], partition: int) -> None:
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": kafka.servers})
+        producer = Producer({"bootstrap.servers": kafka.servers, "enable.idempotence": True})
         for value in values:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
