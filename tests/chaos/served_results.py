@@ -115,10 +115,18 @@ class Results:
         assert not self._failed, f"the broker has refused {self._failed[0]}"
 
     def _write(self, number: int) -> None:
-        partition = self._dice.randrange(self._partitions[self.places.numbers])
-        self._producer.produce(
-            self.places.numbers, f"key-{number % KEYS} {number}", partition=partition, on_delivery=self._delivered
-        )
+        from confluent_kafka import KafkaError, KafkaException
+
+        def write(partition: int) -> None:
+            value = f"key-{number % KEYS} {number}"
+            self._producer.produce(self.places.numbers, value, partition=partition, on_delivery=self._delivered)
+
+        try:
+            write(self._dice.randrange(self._partitions[self.places.numbers]))
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            write(number % PARTITIONS)  # the producer has not heard of the new one yet
         self._producer.poll(0)
 
     def _delivered(self, error: Any, _message: Any) -> None:
@@ -151,7 +159,10 @@ class Results:
         if len(self._offsets) > known:
             places = [TopicPartition(self.places.topic, number, at) for number, at in self._offsets.items()]
             self._consumer.assign(places)
-        while messages := self._consumer.consume(_FETCHED, timeout=_QUIET_S):
+        more = True
+        while more:
+            messages = self._consumer.consume(_FETCHED, timeout=_QUIET_S)
+            more = len(messages) == _FETCHED  # at least once there are always some, as long as input flows
             for message in messages:
                 if message.error() is None:
                     self._offsets[message.partition()] = message.offset() + 1
